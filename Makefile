@@ -1,0 +1,34 @@
+# The newcomer's two commands are `make run` and `make test`. Everything else builds on the same .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export OMP_NUM_THREADS ?= 2
+# Plots are drawn without a screen.
+export MPLBACKEND := Agg
+
+.PHONY: run test check bench adult clean
+
+run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored table, show what attackers find
+	$(BIN)/fairveil demo --output results
+
+test: check  ## everything: lint, types, tests, doctests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed  ## lint and types only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed  ## time training and transform, as ratios within one run
+	$(BIN)/python benchmarks/speed.py
+
+adult: $(VENV)/.installed  ## the claims on UCI Adult: three seeds, both cases, twenty budgets (about an hour)
+	$(BIN)/python benchmarks/adult.py
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) results .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,32 @@
+"""fairveil: hide sensitive attributes in data with a randomized encoder under a hard distortion bound."""
+
+__version__ = "0.1.0.dev0"
+
+from fairveil import datasets, metrics
+from fairveil.bound import Achieved
+from fairveil.errors import BudgetNotMet, ClippedWarning, DataNotFound, InputError, VeilFileError
+from fairveil.estimators import FairEncoder, FairFrontier, load
+from fairveil.game import History, Training
+from fairveil.objectives import AlphaLoss, AugmentedLagrangian, Penalty
+from fairveil.schema import Column, Schema
+
+__all__ = [
+    "Achieved",
+    "AlphaLoss",
+    "AugmentedLagrangian",
+    "BudgetNotMet",
+    "ClippedWarning",
+    "Column",
+    "DataNotFound",
+    "FairEncoder",
+    "FairFrontier",
+    "History",
+    "InputError",
+    "Penalty",
+    "Schema",
+    "Training",
+    "VeilFileError",
+    "datasets",
+    "load",
+    "metrics",
+]

@@ -1,0 +1,73 @@
+"""How much distortion a release really has: its mean on held-out rows and an upper confidence bound."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+#: With fewer held-out rows no claim is made: the bound is the largest distortion the schema allows.
+FEWEST_ROWS = 30
+
+
+@dataclass(frozen=True)
+class Achieved:
+    """Distortion on held-out rows, as released.
+
+    mean: their mean. upper: an upper confidence bound on the mean over all rows to come. bound: the budget it must not
+    exceed, None where there is none. parts: the same for categorical and continuous columns.
+    """
+
+    mean: float
+    upper: float
+    bound: float | None
+    rows: int
+    confidence: float
+    parts: dict[str, "Achieved"] = field(default_factory=dict)
+
+    @property
+    def met(self) -> bool:
+        """Whether every bound holds."""
+        own = self.bound is None or self.upper <= self.bound
+        return own and all(part.met for part in self.parts.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values; an infinite bound, where nothing can be claimed, as null."""
+        plain: dict[str, Any] = {"mean": self.mean, "bound": self.bound, "rows": self.rows, "confidence": self.confidence}
+        plain["upper"] = self.upper if math.isfinite(self.upper) else None
+        plain["parts"] = {name: part.to_dict() for name, part in self.parts.items()}
+        return plain
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Achieved":
+        """Read what `to_dict` wrote."""
+        upper = math.inf if values["upper"] is None else values["upper"]
+        parts = {name: cls.from_dict(part) for name, part in values["parts"].items()}
+        return cls(**{**values, "upper": upper, "parts": parts})
+
+
+def upper_bound(values: NDArray[np.float64], confidence: float, largest: float = math.inf) -> float:
+    """Upper confidence bound on a mean, by Hall's (1992) transformation of Student's t.
+
+    Distortions are skewed (most rows change little, a few a lot), for which the plain t bound is too low; the
+    transformation removes that error to first order. It is an asymptotic bound; its coverage is tested by simulation on
+    such distributions. With fewer than 30 rows nothing is claimed beyond `largest`.
+
+    >>> round(upper_bound(np.repeat([0.0, 1.0], [90, 10]), 0.95), 3)
+    0.159
+    """
+    n = len(values)
+    if n < FEWEST_ROWS:
+        return largest
+    mean, deviation = float(values.mean()), float(values.std(ddof=1))
+    if deviation == 0.0:
+        return min(mean, largest)
+    skew = float(np.mean(((values - mean) / deviation) ** 3))
+    quantile = -float(stats.t.ppf(confidence, n - 1))
+    root = math.sqrt(n)
+    if abs(skew) > 1e-8:
+        inner = 1.0 + skew * (quantile / root - skew / (6.0 * n))
+        quantile = root * 3.0 / skew * (math.cbrt(inner) - 1.0)
+    return min(mean - quantile * deviation / root, largest)

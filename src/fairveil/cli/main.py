@@ -1,0 +1,60 @@
+"""`fairveil demo` and `fairveil version`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import fairveil
+from fairveil.demo import run_demo
+from fairveil.errors import BudgetNotMet, DataNotFound, InputError
+
+app = typer.Typer(
+    help="Hide sensitive attributes in data within a hard distortion bound.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option(help="Folder for the censored table, the picture and the figures.")] = Path(
+        "results"
+    ),
+    budgets: Annotated[str, typer.Option(help="Budgets to train, separated by commas.")] = "0.4,0.8,1.2,1.8",
+    steps: Annotated[int, typer.Option(min=1, help="Encoder steps; fewer are faster and leak more.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of training and of the demo's draws.")] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Learn a frontier on UCI Adult (S = sex), release a censored table, and show what fresh attackers find.
+
+    Example: fairveil demo --output results --budgets 0.5,1,2
+    """
+    run_demo(output, _budgets(budgets), steps=steps, seed=seed, progress=not quiet)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(fairveil.__version__)
+
+
+def _budgets(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise InputError("--budgets must be numbers separated by commas, such as 0.5,1,2.") from error
+
+
+def main() -> None:
+    """Run a verb; errors are one paragraph on standard error."""
+    try:
+        app(standalone_mode=True)
+    except (InputError, BudgetNotMet, DataNotFound, OSError) as error:
+        sys.stderr.write(f"fairveil: {error}\n")
+        raise SystemExit(2) from None
+    except Exception as error:
+        sys.stderr.write(f"fairveil: internal error: {type(error).__name__}: {error}\n")
+        raise SystemExit(3) from error

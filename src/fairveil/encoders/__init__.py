@@ -1,0 +1,20 @@
+"""Randomized encoders, all with a leading member dimension, and how their output is released."""
+
+from fairveil.encoders.base import Encoder, EncoderSpec
+from fairveil.encoders.build import ARCHITECTURES, build_encoder
+from fairveil.encoders.feedforward import FeedForward
+from fairveil.encoders.gaussian import Gaussian
+from fairveil.encoders.heads import Noise, draw_noise
+from fairveil.encoders.matrix import Matrix
+
+__all__ = [
+    "ARCHITECTURES",
+    "Encoder",
+    "EncoderSpec",
+    "FeedForward",
+    "Gaussian",
+    "Matrix",
+    "Noise",
+    "build_encoder",
+    "draw_noise",
+]

@@ -1,0 +1,72 @@
+"""What every encoder is: a module from rows, perhaps S, and noise to a release."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairveil.encoders.heads import Noise, draw_noise
+from fairveil.objectives.distortion import Release
+from fairveil.schema import Layout
+
+ModuleFactory = nn.Module | Callable[[int, int], nn.Module]
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """All that is needed to build an encoder anew, beside the layout and its weights.
+
+    architecture: a name, a torch module, or a factory `f(inputs, outputs)` that makes one.
+    sensitive_width: columns of S that the encoder sees; 0 when it sees X only.
+    hidden, noise_dim: of the feed-forward network. full_covariance: of the Gaussian encoder.
+    """
+
+    architecture: str | ModuleFactory = "feedforward"
+    release: str = "sampled"
+    sensitive_width: int = 0
+    hidden: tuple[int, ...] = (128, 128)
+    noise_dim: int = 16
+    full_covariance: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for a manifest."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "EncoderSpec":
+        """Read what `to_dict` wrote."""
+        return cls(**{**values, "hidden": tuple(values["hidden"])})
+
+
+class Encoder(nn.Module):
+    """A randomized map from a row (and S, if it may see it) to a release, one for each member."""
+
+    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
+        super().__init__()
+        self.layout = layout
+        self.spec = spec
+        self.members = members
+
+    @property
+    def gumbel_width(self) -> int:
+        """How many Gumbel variables a row takes."""
+        return self.layout.group_width
+
+    def noise(self, rows: int, generator: torch.Generator) -> Noise:
+        """Fresh noise for a batch."""
+        return draw_noise(rows, self.spec.noise_dim, self.gumbel_width, len(self.layout.numbers), generator)
+
+    def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Release:
+        """Rows (n, width), S (n, sensitive_width) and noise to a release (members, n, width)."""
+        raise NotImplementedError  # abstract
+
+    def initialise(self, generators: Sequence[torch.Generator]) -> None:
+        """Draw the starting weights of member i from generators[i]; every encoder starts close to the identity."""
+        raise NotImplementedError  # abstract
+
+
+def with_sensitive(parts: list[Tensor], sensitive: Tensor | None) -> Tensor:
+    """Join the inputs of a network along the last dimension."""
+    return torch.cat([*parts, sensitive] if sensitive is not None else parts, dim=-1)

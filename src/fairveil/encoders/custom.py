@@ -1,0 +1,71 @@
+"""A user's own torch module as the encoder's network, one copy a member."""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fairveil.encoders.base import Encoder, EncoderSpec, with_sensitive
+from fairveil.encoders.heads import Noise, head_width, make_head
+from fairveil.errors import InputError
+from fairveil.objectives.distortion import Release
+from fairveil.schema import Layout
+
+
+class Custom(Encoder):
+    """Stacks the parameters of as many modules as there are members and maps over them with `torch.vmap`."""
+
+    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
+        super().__init__(layout, spec, members)
+        self.inputs = layout.width + spec.sensitive_width + spec.noise_dim
+        self.outputs = head_width(layout)
+        module = self._make()
+        if list(module.buffers()):
+            raise InputError("A module for 'architecture' must have no buffers (such as batch norm's): they mix rows.")
+        self.names = [name for name, _ in module.named_parameters()]
+        self.stacked = nn.ParameterList(torch.zeros(members, *p.shape) for _, p in module.named_parameters())
+        # In a list, so that the template's own parameters are not part of this module.
+        self._template = [module.to("meta")]
+        self.head = make_head(spec.release, layout)
+
+    def _make(self) -> nn.Module:
+        architecture = self.spec.architecture
+        assert callable(architecture)
+        # A module given as such is every member's start; a factory draws a start for each.
+        given = isinstance(architecture, nn.Module)
+        module = copy.deepcopy(architecture) if given else architecture(self.inputs, self.outputs)
+        if not isinstance(module, nn.Module):
+            raise InputError("A callable 'architecture' must return a torch module: f(inputs, outputs) -> nn.Module.")
+        try:
+            shape = tuple(module(torch.zeros(2, self.inputs)).shape)
+        except RuntimeError as error:
+            raise InputError(f"The module for 'architecture' does not take rows of {self.inputs} inputs.") from error
+        if shape != (2, self.outputs):
+            raise InputError(f"The module for 'architecture' must map (rows, {self.inputs}) to (rows, {self.outputs}).")
+        return module
+
+    def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Release:
+        """Raw output of every member's module, released by the head."""
+        joined = with_sensitive([rows, noise.inputs], sensitive)
+        template = self._template[0]
+
+        def one(parameters: tuple[Tensor, ...]) -> Tensor:
+            out: Tensor = functional_call(template, dict(zip(self.names, parameters, strict=True)), (joined,))
+            return out
+
+        raw = torch.vmap(one)(tuple(self.stacked))
+        released: Release = self.head(raw, rows, noise)
+        return released
+
+    def initialise(self, generators: Sequence[torch.Generator]) -> None:
+        """Let the module draw its own weights, seeded by each member's generator, without touching the global state."""
+        for member, generator in enumerate(generators):
+            seed = int(torch.randint(2**31, (1,), generator=generator).item())
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                fresh = [p.detach() for p in self._make().parameters()]
+            with torch.no_grad():
+                for stacked, parameter in zip(self.stacked, fresh, strict=True):
+                    stacked[member] = parameter

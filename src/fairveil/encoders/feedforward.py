@@ -1,0 +1,32 @@
+"""The paper's feed-forward decorrelator (FNND): the row, perhaps S, and input noise through a dense network."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fairveil.encoders.base import Encoder, EncoderSpec, with_sensitive
+from fairveil.encoders.batched import BatchedMLP, initialise
+from fairveil.encoders.heads import Noise, head_width, make_head
+from fairveil.objectives.distortion import Release
+from fairveil.schema import Layout
+
+
+class FeedForward(Encoder):
+    """A dense network whose output corrects the identity; the head turns it into a release."""
+
+    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
+        super().__init__(layout, spec, members)
+        inputs = layout.width + spec.sensitive_width + spec.noise_dim
+        self.network = BatchedMLP(members, inputs, spec.hidden, head_width(layout))
+        self.head = make_head(spec.release, layout)
+
+    def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Release:
+        """Raw output of the network, released by the head."""
+        raw = self.network(with_sensitive([rows, noise.inputs], sensitive))
+        released: Release = self.head(raw, rows, noise)
+        return released
+
+    def initialise(self, generators: Sequence[torch.Generator]) -> None:
+        """Small last layer: the first release is close to the original."""
+        initialise(self, generators, last_scale=0.1)

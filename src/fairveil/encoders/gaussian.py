@@ -1,0 +1,64 @@
+"""Affine Gaussian encoders for continuous rows: X + beta + Z with Z ~ N(0, P) (Section `sec:gmm`).
+
+P is diagonal, as in the paper, or full. When the encoder sees S, each class (or each unit of a continuous S) has a
+shift of its own.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fairveil.encoders.base import Encoder, EncoderSpec
+from fairveil.encoders.heads import START_DEVIATION, Noise, Snap
+from fairveil.errors import InputError
+from fairveil.objectives.distortion import Release
+from fairveil.schema import Layout
+
+
+class Gaussian(Encoder):
+    """Parameters: `shift` (members, d), `class_shift` (members, sensitive_width, d), `factor` of the covariance.
+
+    Diagonal: factor (members, d) holds the deviations. Full: factor (members, d, d) with P = factor factor'.
+    """
+
+    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
+        super().__init__(layout, spec, members)
+        if layout.groups or not layout.numbers or layout.kept.any():
+            raise InputError("architecture='gaussian' needs columns of numbers without missing values, all to be encoded. "
+                             "Use 'feedforward' for mixed tables.")  # fmt: skip
+        dimension = len(layout.numbers)
+        self.shift = nn.Parameter(torch.zeros(members, dimension))
+        self.class_shift = nn.Parameter(torch.zeros(members, spec.sensitive_width, dimension))
+        shape = (members, dimension, dimension) if spec.full_covariance else (members, dimension)
+        self.factor = nn.Parameter(torch.zeros(shape))
+        self.snap = Snap(layout)
+
+    def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Release:
+        """Shift, add noise, clip to the range and round to the grid."""
+        moved = rows + self.shift.unsqueeze(1)
+        if sensitive is not None:
+            moved = moved + torch.matmul(sensitive, self.class_shift)
+        if self.spec.full_covariance:
+            moved = moved + torch.matmul(noise.normal, self.factor.transpose(1, 2))
+        else:
+            moved = moved + noise.normal * self.factor.unsqueeze(1)
+        values = self.snap(moved)
+        return Release(values, values[..., :0])
+
+    def covariance(self) -> Tensor:
+        """The noise covariance P of each member, (members, d, d), on the schema's scale."""
+        if self.spec.full_covariance:
+            return self.factor @ self.factor.transpose(1, 2)
+        return torch.diag_embed(self.factor.square())
+
+    def initialise(self, generators: Sequence[torch.Generator]) -> None:
+        """A little noise, no shift."""
+        with torch.no_grad():
+            for factor, generator in zip(self.factor, generators, strict=True):
+                # Random, because a factor of zero (or a multiple of one) is a saddle point of the game.
+                factor.normal_(0.0, START_DEVIATION, generator=generator)
+                if self.spec.full_covariance:
+                    factor.diagonal().add_(START_DEVIATION)
+                else:
+                    factor.abs_().add_(START_DEVIATION)

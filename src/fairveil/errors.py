@@ -1,0 +1,55 @@
+"""What can go wrong, each with one clear message: what, where, what to do. Never a value of the data."""
+
+from collections.abc import Sequence
+
+
+class InputError(ValueError):
+    """The input cannot be used. Lists every problem that was found, not only the first."""
+
+    def __init__(self, problems: str | Sequence[str]) -> None:
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
+        super().__init__(_listing(self.problems))
+
+
+class BudgetNotMet(RuntimeError):
+    """The upper confidence bound on the distortion exceeds the budget, so there is no veil to return."""
+
+
+class VeilFileError(ValueError):
+    """A `.veil` or checkpoint file is damaged, was altered, or is not such a file at all."""
+
+
+class DataNotFound(FileNotFoundError):
+    """A data set is in none of the places where it is looked for."""
+
+
+class ClippedWarning(UserWarning):
+    """Numbers outside the range of the schema were moved to its nearest end before encoding."""
+
+
+def _listing(problems: Sequence[str]) -> str:
+    if len(problems) == 1:
+        return problems[0]
+    return "\n".join([f"{len(problems)} problems with the input:", *(f"  - {problem}" for problem in problems)])
+
+
+def rows_named(rows: Sequence[int], most: int = 5) -> str:
+    """Name row positions in a message, the first few of many.
+
+    >>> rows_named([17, 402])
+    'rows 17, 402'
+    >>> rows_named(list(range(9)))
+    'rows 0, 1, 2, 3, 4 and 4 more'
+    """
+    shown = ", ".join(str(int(row)) for row in rows[:most])
+    more = f" and {len(rows) - most} more" if len(rows) > most else ""
+    return f"{'row' if len(rows) == 1 else 'rows'} {shown}{more}"
+
+
+def must_be(owner: str, name: str, expected: str, got: object) -> str:
+    """Say that a parameter is wrong, in scikit-learn's words.
+
+    >>> must_be("FairEncoder", "budget", "a number above 0", -1)
+    "The 'budget' parameter of FairEncoder must be a number above 0. Got -1 instead."
+    """
+    return f"The {name!r} parameter of {owner} must be {expected}. Got {got!r} instead."

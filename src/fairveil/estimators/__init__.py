@@ -1,0 +1,6 @@
+"""scikit-learn estimators: the way most callers meet the game."""
+
+from fairveil.estimators.encoder import FairEncoder, load
+from fairveil.estimators.frontier import FairFrontier
+
+__all__ = ["FairEncoder", "FairFrontier", "load"]

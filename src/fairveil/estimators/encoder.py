@@ -1,0 +1,295 @@
+"""`FairEncoder`: hide S in a table within a distortion budget, as a scikit-learn transformer."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+import fairveil
+from fairveil.archive import read_archive, write_archive
+from fairveil.bound import Achieved
+from fairveil.codec import Unseen
+from fairveil.encoders.base import ModuleFactory
+from fairveil.errors import BudgetNotMet, InputError, VeilFileError, must_be
+from fairveil.estimators.inputs import (
+    Budget,
+    Prepared,
+    check_budget,
+    pick_device,
+    prepare,
+    read_sensitive,
+    seed_from,
+    split_sensitive,
+)
+from fairveil.estimators.training import Settings, Trained, train
+from fairveil.game import History, Training
+from fairveil.objectives import Constraint, Loss, make_constraint, make_loss
+from fairveil.objectives.distortion import RowDistortion
+from fairveil.schema import Schema
+from fairveil.tables import Table, is_frame, read_columns, read_table
+from fairveil.veil import Veil
+
+_FORMAT = "fairveil-veil-1"
+
+
+class GameEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """What `FairEncoder` and `FairFrontier` share: reading the caller's input and the settings of a game."""
+
+    def _read(self, X: Any, *, reset: bool) -> Table:
+        """X as a table, with scikit-learn's own checks of arrays, feature counts and feature names."""
+        if is_frame(X):
+            table = read_table(X)
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            if not len(table):
+                raise InputError("Found array with 0 sample(s) while a minimum of 1 is required: X has no rows.")
+            if not table.names:
+                raise InputError("Found array with 0 feature(s) while a minimum of 1 is required: X has no columns.")
+            return table
+        return read_table(validate_data(self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan"))
+
+    def _prepare(self, X: Any, y: Any, sensitive_features: Any) -> Prepared:
+        table = self._read(X, reset=True)
+        if self.schema is not None and not isinstance(self.schema, Schema):
+            raise InputError(must_be(type(self).__name__, "schema", "a Schema, or None to infer one", self.schema))
+        inside = split_sensitive(table, self.sensitive_columns)
+        return prepare(
+            table,
+            read_sensitive(table, inside, sensitive_features),
+            self.schema,
+            inside,
+            y,
+            loss=make_loss(self.loss),
+            target_weight=self.target_weight,
+            sees_sensitive=self.sees_sensitive,
+            per_column=self.per_column_adversaries,
+        )
+
+    def _settings(self) -> Settings:
+        if self.training is not None and not isinstance(self.training, Training):
+            raise InputError(must_be(type(self).__name__, "training", "a Training, or None", self.training))
+        return Settings(
+            architecture=self.architecture,
+            release=self.release,
+            loss=make_loss(self.loss),
+            distortion=self.distortion,
+            constraint=make_constraint(self.constraint),
+            training=self.training or Training(),
+            confidence=self.confidence,
+            unseen=self.unseen,
+            device=pick_device(self.device),
+            show_progress=bool(self.progress),
+            checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+
+class FairEncoder(GameEstimator):
+    """A randomized encoder that hides S in X, no further than `budget` from the original.
+
+    Parameters
+    ----------
+    budget : float or dict
+        D, the bound on the mean distortion of a row; or {"categorical": ..., "continuous": ...}, one for each kind.
+        With the default distortion it is the expected number of categorical values changed plus the squared change
+        of the numbers in units of their standard deviation.
+    architecture : {"feedforward", "gaussian", "matrix"}, module, or callable f(inputs, outputs) -> module
+    loss : {"log", "squared", "zero_one"} or AlphaLoss
+        The adversary's loss. "squared" is for a continuous S.
+    distortion : {"auto", "hamming", "squared", "cross_entropy"} or callable(released, original)
+    constraint : {"augmented_lagrangian", "penalty"}, AugmentedLagrangian or Penalty
+    sees_sensitive : bool
+        Whether the encoder is shown S beside X, in `fit` and in `transform`.
+    release : {"sampled", "probabilities"}
+        Valid records, or the paper's soft vectors, which leak (see the README).
+    target_weight : float
+        Lambda of `eq:generalopt-oneApp`: the weight of predicting `y` from the release. 0: no task is known.
+    sensitive_columns : list of names or positions, optional
+        Sensitive columns inside X, instead of `sensitive_features`; they are not released.
+    per_column_adversaries : bool
+        With several sensitive columns, adversaries for each of them beside those for their joint value.
+    schema : Schema, optional
+        Roles, kinds and ranges of the columns; inferred from X when absent.
+    unseen : {"error", "most_frequent"}
+        How `transform` treats a category that was not there in `fit`.
+    training : Training, optional
+        Steps, networks and rates of the game.
+    confidence : float
+        Of the upper bound on the distortion.
+    checkpoint : path, optional
+        Where to save the state of training; if the file is there, training goes on from it.
+    progress : bool
+        A bar on a terminal, plain lines elsewhere, nothing if False.
+    device : {"auto", "cpu", "cuda", "mps"}
+    random_state : int, numpy generator or None
+        Rules training and `transform`: with an int every `transform` of the same rows is the same draw, so that no
+        noise can be averaged away; with None each one is drawn from the operating system's entropy.
+
+    Attributes
+    ----------
+    veil_ : the frozen encoder with its schema. schema_ : the schema. history_ : what happened in training.
+    distortion_ : mean distortion of held-out rows as released, and its upper confidence bound.
+
+    Raises
+    ------
+    BudgetNotMet : the upper bound on the distortion exceeds the budget.
+    """
+
+    def __init__(
+        self,
+        budget: Budget = 1.0,
+        *,
+        architecture: str | ModuleFactory = "feedforward",
+        loss: str | Loss = "log",
+        distortion: str | RowDistortion = "auto",
+        constraint: str | Constraint = "augmented_lagrangian",
+        sees_sensitive: bool = False,
+        release: Literal["sampled", "probabilities"] = "sampled",
+        target_weight: float = 0.0,
+        sensitive_columns: Sequence[str | int] | None = None,
+        per_column_adversaries: bool = False,
+        schema: Schema | None = None,
+        unseen: Unseen = "error",
+        training: Training | None = None,
+        confidence: float = 0.95,
+        checkpoint: str | Path | None = None,
+        progress: bool = True,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.budget = budget
+        self.architecture = architecture
+        self.loss = loss
+        self.distortion = distortion
+        self.constraint = constraint
+        self.sees_sensitive = sees_sensitive
+        self.release = release
+        self.target_weight = target_weight
+        self.sensitive_columns = sensitive_columns
+        self.per_column_adversaries = per_column_adversaries
+        self.schema = schema
+        self.unseen = unseen
+        self.training = training
+        self.confidence = confidence
+        self.checkpoint = checkpoint
+        self.progress = progress
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
+        """Learn to hide `sensitive_features` in X. `y` is used only with `target_weight`."""
+        settings = self._settings()
+        prepared = self._prepare(X, y, sensitive_features)
+        budget = check_budget(type(self).__name__, self.budget, prepared.schema)
+        [trained] = train(prepared, [budget], [0], settings, seed_from(self.random_state))
+        if not trained.achieved.met:
+            raise BudgetNotMet(unmet_message(trained.achieved))
+        return self._adopt(trained)
+
+    def _adopt(self, trained: Trained) -> Self:
+        self.veil_: Veil = trained.veil
+        self.distortion_: Achieved = trained.achieved
+        self.history_: History = trained.history
+        return self
+
+    @property
+    def schema_(self) -> Schema:
+        """The schema of the fitted table."""
+        check_is_fitted(self, "veil_")
+        return self.veil_.schema
+
+    def transform(self, X: Any, *, sensitive_features: Any = None) -> Any:
+        """A censored copy of X: the same kind of table, columns, types and categories."""
+        check_is_fitted(self, "veil_")
+        table = self._read(X, reset=False)
+        inside = [column.name for column in self.veil_.schema.columns if column.role == "sensitive"]
+        secret = self._secret(table, inside, sensitive_features)
+        generator = torch.Generator().manual_seed(seed_from(self.random_state))
+        released = self.veil_.apply(table.arrow, secret, generator)
+        return table.like_origin(released, keep_types=self.veil_.encoder.spec.release == "sampled")
+
+    def _secret(self, table: Table, inside: list[str], given: Any) -> Any:
+        if not self.veil_.sees_sensitive:
+            if given is not None:
+                raise InputError("This encoder does not see S (sees_sensitive=False): call transform(X) without it.")
+            return None
+        if given is None and inside and set(inside) == {c.name for c in self.veil_.sensitive.columns}:
+            return table.arrow.select(inside)
+        return None if given is None else read_columns(given, "sensitive")
+
+    def fit_transform(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Any:
+        """Fit, then release the same rows."""
+        self.fit(X, y, sensitive_features=sensitive_features)
+        shown = sensitive_features if self.veil_.sees_sensitive else None
+        return self.transform(X, sensitive_features=shown)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """The columns of a release."""
+        check_is_fitted(self, "veil_")
+        import numpy as np
+
+        return np.asarray(self.veil_.output_names(), dtype=object)
+
+    def save(self, path: str | Path) -> None:
+        """Write a `.veil` file: a manifest, the weights and a SHA-256. No code, no rows; read it with `fairveil.load`."""
+        check_is_fitted(self, "veil_")
+        manifest, weights = self.veil_.to_parts()
+        manifest |= {
+            "format": _FORMAT,
+            "version": fairveil.__version__,
+            "distortion": self.distortion_.to_dict(),
+            "history": self.history_.to_dict(),
+            "parameters": _plain_parameters(self),
+            "features": list(map(str, getattr(self, "feature_names_in_", ()))),
+        }
+        write_archive(path, manifest, weights)
+
+
+def load(path: str | Path) -> FairEncoder:
+    """Read a `.veil` file; refuses one that was altered. The result transforms, and can be fitted again."""
+    import numpy as np
+
+    manifest, weights = read_archive(path)
+    if manifest.get("format") != _FORMAT:
+        raise VeilFileError(f"{Path(path).name} is not a veil of this version of fairveil.")
+    veil = Veil.from_parts(manifest, weights)
+    encoder = FairEncoder(**manifest["parameters"], schema=veil.schema)
+    encoder._adopt(Trained(veil, Achieved.from_dict(manifest["distortion"]), History.from_dict(manifest["history"])))
+    encoder.n_features_in_ = len(veil.schema.columns)
+    if manifest["features"]:
+        encoder.feature_names_in_ = np.asarray(manifest["features"], dtype=object)
+    return encoder
+
+
+def unmet_message(achieved: Achieved) -> str:
+    """Which bound does not hold, by how much, and what to do."""
+    broken = [("distortion", achieved), *((f"{kind} distortion", part) for kind, part in achieved.parts.items())]
+    lines = [
+        f"the {name} of {part.rows} held-out rows is {part.mean:.4g}, at most {part.upper:.4g} with confidence "
+        f"{part.confidence:.3g}, above the budget of {part.bound:.4g}"
+        for name, part in broken
+        if part.bound is not None and part.upper > part.bound
+    ]
+    few = " There are too few held-out rows to verify any budget: give more rows." if achieved.rows < 30 else ""
+    return f"{'; '.join(lines).capitalize()}.{few} Raise the budget, train for more steps, or give more rows."
+
+
+#: Parameters that are kept in a file: those that still mean something without code or the machine of the fit.
+_KEPT = ("budget", "architecture", "sees_sensitive", "release", "target_weight", "sensitive_columns",
+         "per_column_adversaries", "unseen", "confidence")  # fmt: skip
+
+
+def _plain_parameters(encoder: FairEncoder) -> dict[str, Any]:
+    plain = {name: getattr(encoder, name) for name in _KEPT}
+    columns = plain["sensitive_columns"]
+    plain["sensitive_columns"] = None if columns is None else [c if isinstance(c, str) else int(c) for c in columns]
+    return plain

@@ -1,0 +1,206 @@
+"""What callers hand to `fit`, checked and turned into tensors. Every problem is named at once where that is possible."""
+
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from fairveil.codec import Codec
+from fairveil.errors import InputError, must_be
+from fairveil.game import Rows, Task
+from fairveil.objectives import LogLoss, Loss, SquaredLoss
+from fairveil.schema import Schema, family_of
+from fairveil.sensitive import Sensitive, describe_sensitive
+from fairveil.tables import Table, missing_mask, read_columns
+
+#: A numeric target with at most this many whole values is a class, otherwise a number to be predicted.
+_MOST_TASK_CLASSES = 20
+FEWEST_TABLE_ROWS = 10
+
+Budget = float | dict[str, float]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A table ready to play: its schema, its sensitive features and its rows as tensors."""
+
+    schema: Schema
+    sensitive: Sensitive
+    rows: Rows
+    tasks: tuple[Task, ...]
+    chances: tuple[float, ...]
+    outputs: tuple[int, ...]
+
+
+def split_sensitive(table: Table, columns: Sequence[str | int] | None) -> list[str]:
+    """The names of the sensitive columns inside X, given by name or position."""
+    names = []
+    for column in columns or ():
+        position_ok = isinstance(column, (int, np.integer)) and -len(table.names) <= column < len(table.names)
+        if position_ok:
+            names.append(table.names[int(column)])
+        elif isinstance(column, str) and column in table.names:
+            names.append(column)
+        else:
+            raise InputError(f"sensitive_columns names {column!r}, but X has no such column.")
+    return names
+
+
+def read_sensitive(table: Table, inside: list[str], given: Any) -> pa.Table:
+    """S as a table, from the columns of X named so or from `sensitive_features`; exactly one of them."""
+    if inside and given is not None:
+        raise InputError("Give S once: either sensitive_columns (inside X) or sensitive_features (beside it).")
+    if inside:
+        return table.arrow.select(inside)
+    if given is None:
+        raise InputError(
+            "S is missing: pass fit(X, sensitive_features=S), or name its columns inside X with sensitive_columns=."
+        )
+    secret = read_columns(given, "sensitive")
+    if secret.num_rows != len(table):
+        raise InputError(f"X has {len(table)} rows, sensitive_features {secret.num_rows}. They must be of one length.")
+    return secret
+
+
+def prepare(
+    table: Table,
+    secret: pa.Table,
+    schema: Schema | None,
+    inside: list[str],
+    y: Any,
+    *,
+    loss: Loss,
+    target_weight: float,
+    sees_sensitive: bool,
+    per_column: bool,
+) -> Prepared:
+    """Check everything and encode it."""
+    if len(table) < FEWEST_TABLE_ROWS:
+        raise InputError(f"Found n_samples = {len(table)} rows; at least {FEWEST_TABLE_ROWS} are needed to learn a veil.")
+    inferred = schema is None
+    schema = Schema.infer(table, sensitive=inside) if schema is None else _with_sensitive(schema, inside)
+    if not any(column.role == "encode" for column in schema.columns):
+        raise InputError("There is no column to encode: X has 0 feature(s) (minimum of 1 is required) beside S.")
+    sensitive = describe_sensitive(secret, discrete=loss.discrete)
+    if inferred:
+        _refuse_copies(table, secret, inside)
+    x = Codec(schema).encode(table.arrow)
+    targets, outputs = _secrets(sensitive, secret, per_column)
+    tasks, truths = _tasks(y, target_weight, len(table))
+    shown = sensitive.inputs(secret) if sees_sensitive else None
+    chances = tuple(float(loss.chance(target)) for target in targets)
+    return Prepared(schema, sensitive, Rows(x, shown, targets, truths), tasks, chances, outputs)
+
+
+def check_budget(owner: str, budget: Any, schema: Schema) -> Budget:
+    """A positive number, or a mapping from each kind of column that is encoded to one."""
+    if isinstance(budget, dict):
+        kinds = _kinds(schema)
+        if set(budget) != kinds:
+            expected = " and ".join(sorted(kinds))
+            raise InputError(f"A budget by kind must name {expected}, the kinds of column in X. Got {sorted(budget)}.")
+        return {kind: _positive(owner, value) for kind, value in budget.items()}
+    return _positive(owner, budget)
+
+
+def _positive(owner: str, budget: Any) -> float:
+    if isinstance(budget, bool) or not isinstance(budget, (int, float, np.number)) or not 0 < budget < math.inf:
+        raise InputError(must_be(owner, "budget", "a finite number above 0, or one for each kind of column", budget))
+    return float(budget)
+
+
+def seed_from(random_state: Any) -> int:
+    """A seed from an int, a numpy generator (which moves on), or the operating system; never from global state."""
+    if random_state is None:
+        return secrets.randbits(63)
+    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool) and random_state >= 0:
+        return int(random_state)
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**63 - 1))
+    raise InputError(must_be("FairEncoder", "random_state", "None, a whole number >= 0 or a numpy generator", random_state))
+
+
+def pick_device(device: str) -> torch.device:
+    """The device by name; `auto` takes a GPU when there is one."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device == "auto":
+        return torch.device(next(name for name in ("cuda", "mps", "cpu") if available[name]))
+    if device not in available:
+        raise InputError(must_be("FairEncoder", "device", "'auto', 'cpu', 'cuda' or 'mps'", device))
+    if not available[device]:
+        raise InputError(f"device={device!r} is not available on this machine. Use 'auto' or 'cpu'.")
+    return torch.device(device)
+
+
+def _with_sensitive(schema: Schema, inside: list[str]) -> Schema:
+    for name in inside:
+        schema = schema.edit(name, role="sensitive")
+    return schema
+
+
+def _refuse_copies(table: Table, secret: pa.Table, inside: list[str]) -> None:
+    """A column of X that equals a sensitive one, left in by mistake."""
+    problems = [
+        f"Column {name!r} of X is the sensitive column {other!r} itself. Take it out of X, or name it in "
+        "sensitive_columns. (To censor it all the same, pass a schema that gives it the role 'encode'.)"
+        for name in table.names
+        for other in secret.column_names
+        if name not in inside and table.arrow[name].equals(secret[other])
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _secrets(sensitive: Sensitive, secret: pa.Table, per_column: bool) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    if not sensitive.discrete:
+        return (sensitive.numbers(secret),), (len(sensitive.columns),)
+    targets, outputs = [sensitive.classes_of(secret)], [len(sensitive.joint)]
+    if per_column and len(sensitive.columns) > 1:
+        targets += list(sensitive.codes(secret).unbind(dim=1))
+        outputs += list(sensitive.classes)
+    return tuple(targets), tuple(outputs)
+
+
+def _tasks(y: Any, weight: float, rows: int) -> tuple[tuple[Task, ...], tuple[Tensor, ...]]:
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
+        raise InputError(must_be("FairEncoder", "target_weight", "a finite number of at least 0", weight))
+    if weight == 0:
+        return (), ()
+    if y is None:
+        raise InputError("target_weight is above 0, so the task must be given: fit(X, y, sensitive_features=S).")
+    table = read_columns(y, "y")
+    if table.num_rows != rows:
+        raise InputError(f"X has {rows} rows, y {table.num_rows}. They must be of one length.")
+    found = [_task(name, table[name], weight) for name in table.column_names]
+    return tuple(task for task, _ in found), tuple(truth for _, truth in found)
+
+
+def _task(name: str, column: pa.ChunkedArray, weight: float) -> tuple[Task, Tensor]:
+    if missing_mask(column).any():
+        raise InputError(f"The target {name!r} has missing values. Fill them or drop those rows.")
+    values = column.to_numpy(zero_copy_only=False)
+    distinct, codes = np.unique(values, return_inverse=True)
+    if len(distinct) < 2:
+        raise InputError(f"The target {name!r} holds one single value in all rows: there is nothing to predict.")
+    number = family_of(column.type) == "number"
+    if number and not np.isfinite(values.astype(np.float64)).all():
+        raise InputError(f"The target {name!r} holds infinity. Replace it by a number.")
+    if number and (len(distinct) > _MOST_TASK_CLASSES or np.any(distinct != np.round(distinct))):
+        standard = (values - values.mean()) / values.std()
+        return Task(weight, SquaredLoss(), 1), torch.from_numpy(standard.astype(np.float32)).unsqueeze(1)
+    return Task(weight, LogLoss(), len(distinct)), torch.from_numpy(codes.astype(np.int64))
+
+
+def _kinds(schema: Schema) -> set[str]:
+    layout = schema.layout
+    categorical = {"categorical"} if any(group.column.role == "encode" for group in layout.groups) else set()
+    continuous = {"continuous"} if any(column.role == "encode" for column in layout.numbers) else set()
+    return categorical | continuous

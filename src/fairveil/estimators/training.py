@@ -1,0 +1,127 @@
+"""From prepared rows to veils: split, play, measure on held-out rows. One path for one budget and for many."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from scipy import stats
+from torch import Tensor
+
+from fairveil.bound import Achieved, upper_bound
+from fairveil.codec import Unseen
+from fairveil.encoders import EncoderSpec
+from fairveil.errors import InputError, must_be
+from fairveil.estimators.inputs import Budget, Prepared
+from fairveil.game import Bounds, History, Problem, Rows, Training, play
+from fairveil.objectives import Constraint, Distortion, Loss, make_distortion
+from fairveil.objectives.distortion import KINDS
+from fairveil.veil import Veil, take_member
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the caller chose, checked: the parts of the game that do not come from the data."""
+
+    architecture: Any
+    release: str
+    loss: Loss
+    distortion: Any
+    constraint: Constraint
+    training: Training
+    confidence: float
+    unseen: Unseen
+    device: torch.device
+    show_progress: bool
+    checkpoint: Path | None
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not isinstance(self.confidence, float) or not 0.5 < self.confidence < 1:
+            problems.append(must_be("FairEncoder", "confidence", "a number between 0.5 and 1", self.confidence))
+        if self.unseen not in ("error", "most_frequent"):
+            problems.append(must_be("FairEncoder", "unseen", "'error' or 'most_frequent'", self.unseen))
+        if problems:
+            raise InputError(problems)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One member's veil with its distortion on held-out rows and its history."""
+
+    veil: Veil
+    achieved: Achieved
+    history: History
+
+
+def train(prepared: Prepared, budgets: Sequence[Budget], seeds: Sequence[int], settings: Settings, seed: int) -> list[Trained]:
+    """Train one member for each (budget, seed) pair, all in one game."""
+    layout, training = prepared.schema.layout, settings.training
+    bounds = Bounds.of(budgets)
+    parts = _split(len(prepared.rows), training, seed)
+    level = 1.0 - (1.0 - settings.confidence) / len(bounds.names)
+    spec = EncoderSpec(
+        settings.architecture,
+        settings.release,
+        0 if prepared.rows.sensitive is None else prepared.sensitive.width,
+        training.hidden,
+        training.noise_dim,
+        training.full_covariance,
+    )
+    distortion = make_distortion(settings.distortion, layout, settings.release)
+    problem = Problem(layout, spec, settings.loss, distortion, settings.constraint, bounds, prepared.chances,
+                      prepared.outputs, tuple(seeds), prepared.tasks, training)  # fmt: skip
+    outcome = play(
+        problem,
+        prepared.rows.take(parts.train),
+        prepared.rows.take(parts.validation),
+        held_out=len(parts.held_out),
+        z=float(stats.norm.ppf(level)),
+        seed=seed,
+        device=settings.device,
+        show_progress=settings.show_progress,
+        checkpoint=settings.checkpoint,
+    )
+    held_out = prepared.rows.take(parts.held_out)
+    trained = []
+    for member in range(problem.members):
+        veil = Veil(prepared.schema, prepared.sensitive, take_member(outcome.encoder, member), settings.unseen)
+        achieved = measure(veil, distortion, held_out, bounds, member, settings.confidence, seed)
+        trained.append(Trained(veil, achieved, outcome.history.of_member(member)))
+    return trained
+
+
+def measure(
+    veil: Veil, distortion: Distortion, rows: Rows, bounds: Bounds, member: int, confidence: float, seed: int
+) -> Achieved:
+    """Mean distortion of held-out rows as they would be written, and its upper confidence bound."""
+    generator = torch.Generator().manual_seed((seed + 1) % 2**63)
+    release = veil.release(rows.x, rows.sensitive, generator)
+    if veil.encoder.spec.release == "sampled":
+        written = veil.codec.encode(veil.codec.decode(release.values))
+        release = type(release)(written, release.probabilities)
+    parts = distortion.realised(release, rows.x).double()
+    largest = veil.schema.layout.largest_distortion() if distortion.is_bounded else float("inf")
+    level = 1.0 - (1.0 - confidence) / len(bounds.names)
+    limits = dict(zip(bounds.names, bounds.values[member].tolist(), strict=True))
+
+    def achieved(values: Tensor, name: str, parts: dict[str, Achieved]) -> Achieved:
+        upper = upper_bound(values.numpy(), level, largest)
+        return Achieved(float(values.mean()), upper, limits.get(name), len(values), level, parts)
+
+    kinds = {kind: achieved(parts[:, i], kind, {}) for i, kind in enumerate(KINDS)}
+    return achieved(parts.sum(dim=1), "total", kinds)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    train: Tensor
+    validation: Tensor
+    held_out: Tensor
+
+
+def _split(rows: int, training: Training, seed: int) -> _Parts:
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed((seed + 2) % 2**63))
+    validation, held_out = max(2, int(rows * training.validation)), max(2, int(rows * training.held_out))
+    return _Parts(order[validation + held_out :], order[:validation], order[validation : validation + held_out])

@@ -1,0 +1,258 @@
+"""The loop: J adversary steps, one encoder step, now and then a judgement on validation rows."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+
+from fairveil.adversaries import Opponent, Panel
+from fairveil.encoders import Encoder, build_encoder
+from fairveil.game.checkpoint import load_checkpoint, save_checkpoint
+from fairveil.game.history import History, Round
+from fairveil.game.problem import Problem, Rows
+from fairveil.game.progress import progress
+from fairveil.game.step import advantages, encoder_aim, panel_losses
+from fairveil.objectives import ConstraintState
+
+#: How many standard errors of the held-out mean training stays inside the bound, beyond the confidence bound itself.
+_SAFETY = 2.0
+#: Training never aims below this fraction of a bound, however few rows verify it.
+_LOWEST_AIM = 0.5
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The chosen encoder of every member, and how it came about."""
+
+    encoder: Encoder
+    history: History
+    panel: Panel
+
+
+class Game:
+    """The state of a game: the players, their optimisers, the constraint, the average and the best so far."""
+
+    def __init__(self, problem: Problem, seed: int, device: torch.device) -> None:
+        training = problem.training
+        self.problem = problem
+        self.device = device
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self.encoder = build_encoder(problem.layout, problem.spec, problem.members)
+        self.panel = Panel(problem.layout, _opponents(problem), problem.members)
+        self.predictors: Panel | None = None
+        if problem.tasks:
+            heads = [Opponent(training.adversary_hidden[0], t.outputs, i) for i, t in enumerate(problem.tasks)]
+            self.predictors = Panel(problem.layout, heads, problem.members)
+        for player in self.players:
+            player.initialise(_member_generators(problem.seeds, seed))
+            player.to(device)
+        self.encoder_optimiser = _adam(self.encoder.parameters(), training.learning_rate)
+        others = [p for player in self.players[1:] for p in player.parameters()]
+        self.panel_optimiser = torch.optim.AdamW(others, lr=training.adversary_learning_rate, weight_decay=float(__import__("os").environ.get("WD","0")), fused=True)
+        self.average = [p.detach().clone() for p in self.encoder.parameters()]
+        self.best = [p.clone() for p in self.average]
+        self.best_score = torch.full((problem.members,), math.inf, device=device)
+        self.spread = torch.zeros_like(problem.bounds.values, device=device)
+        start = problem.constraint.start(problem.members, len(problem.bounds.names))
+        self.constraint = ConstraintState(*(t.to(device) for t in (start.multiplier, start.smoothed, start.rho)))
+        self.step = 0
+        self.rounds: list[Round] = []
+
+    @property
+    def players(self) -> list[Encoder | Panel]:
+        """The encoder, then those who look at its release."""
+        return [self.encoder, self.panel, *([self.predictors] if self.predictors is not None else [])]
+
+    def batch(self, rows: Rows) -> Rows:
+        """A minibatch drawn from all rows."""
+        size = min(self.problem.training.batch_size, len(rows))
+        return rows.take(torch.randint(len(rows), (size,), generator=self.generator, device=self.device))
+
+    def schedule(self) -> None:
+        """Set the learning rates for this step: a half cosine down to `final_rate`."""
+        training = self.problem.training
+        done = self.step / training.steps
+        factor = training.final_rate + (1 - training.final_rate) * (1 + math.cos(math.pi * done)) / 2
+        self.encoder_optimiser.param_groups[0]["lr"] = training.learning_rate * factor
+        self.panel_optimiser.param_groups[0]["lr"] = training.adversary_learning_rate * max(factor,float(__import__("os").environ.get("AFL","0")))
+
+    def adversary_step(self, batch: Rows) -> None:
+        """All who look at the release improve on it, for fixed encoders."""
+        with torch.no_grad():
+            release = self.encoder(batch.x, batch.sensitive, self.encoder.noise(len(batch), self.generator))
+        losses = panel_losses(self.panel, [self.problem.loss] * len(batch.secrets), release.values, batch.secrets).sum()
+        if self.predictors is not None:
+            tasks = [task.loss for task in self.problem.tasks]
+            losses = losses + panel_losses(self.predictors, tasks, release.values, batch.tasks).sum()
+        self.panel_optimiser.zero_grad(set_to_none=True)
+        losses.backward()  # type: ignore[no-untyped-call]
+        self.panel_optimiser.step()
+
+    def encoder_step(self, batch: Rows, aim: Tensor) -> None:
+        """All encoders improve against the fixed adversaries; then the constraint and the average move."""
+        parts = encoder_aim(self.problem, self.encoder, self.panel, self.predictors, self.constraint, aim, batch,
+                            self.generator)  # fmt: skip
+        parameters = list(self.encoder.parameters())
+        gradients = torch.autograd.grad(parts.objective, parameters)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self.encoder_optimiser.step()
+        violation = parts.violation.detach()
+        self.constraint = self.problem.constraint.update(self.constraint, violation)
+        # A young average follows fast, so that it does not remember the start.
+        weight = min(self.problem.training.average, (1 + self.step) / (10 + self.step))
+        torch._foreach_lerp_(self.average, [p.detach() for p in parameters], 1 - weight)
+        self.spread = torch.lerp(parts.spread, self.spread, weight if self.step else 0.0)
+
+    def restart_due(self) -> int | None:
+        """Which adversary, if any, is drawn anew at this step."""
+        training = self.problem.training
+        every = training.steps // (training.restarts + 1)
+        number, rest = divmod(self.step, max(every, 1))
+        due = rest == 0 and 1 <= number <= training.restarts
+        return (number - 1) % len(self.panel.opponents) if due else None
+
+    def restart(self, index: int) -> None:
+        """Draw one adversary of every member anew and let its optimiser forget."""
+        seed = int(torch.randint(2**31, (1,), generator=self.generator, device=self.device).item())
+        for parameter in self.panel.restart(index, _member_generators(self.problem.seeds, seed)):
+            self.panel_optimiser.state.pop(parameter, None)
+
+    def averaged(self) -> Encoder:
+        """An encoder with the averaged weights."""
+        return _with_weights(self.problem, self.average, self.device)
+
+    @torch.no_grad()
+    def judge(self, rows: Rows, held_out: int, z: float, seconds: float) -> None:
+        """Judge the averaged encoders on validation rows; remember each member's least leaky feasible one.
+
+        Feasible: the held-out bound would be met if held-out rows behaved like these.
+        """
+        encoder = self.averaged()
+        release = encoder(rows.x, rows.sensitive, encoder.noise(len(rows), self.generator))
+        distortion = self.problem.bounds.of_rows(self.problem.distortion.realised(release, rows.x))
+        mean, spread = distortion.mean(dim=1), distortion.std(dim=1)
+        leak = advantages(self.problem, self.panel, release.values, rows.secrets).amax(dim=1)
+        bound = self.problem.bounds.values.to(self.device)
+        excess = (mean + z * spread / math.sqrt(held_out) - bound).clamp_min(0.0).amax(dim=1)
+        # Infeasible iterates rank behind all feasible ones, by how far they are outside.
+        score = torch.where(excess > 0, 1e6 * (1.0 + excess), leak)
+        mature = self.step >= self.problem.training.select_after * self.problem.training.steps
+        chosen = (score < self.best_score) if mature else torch.zeros_like(score, dtype=torch.bool)
+        self.best_score = torch.where(chosen, score, self.best_score)
+        for best, average in zip(self.best, self.average, strict=True):
+            best.copy_(torch.where(chosen.view(-1, *[1] * (average.dim() - 1)), average, best))
+        for member in range(self.problem.members):
+            self.rounds.append(
+                Round(
+                    self.step,
+                    member,
+                    tuple(mean[member].tolist()),
+                    tuple(bound[member].tolist()),
+                    tuple(self.constraint.multiplier[member].tolist()),
+                    float(leak[member]),
+                    bool(excess[member] == 0),
+                    bool(chosen[member]),
+                    seconds,
+                )
+            )
+
+    def aim(self, held_out: int, z: float) -> Tensor:
+        """A little inside the bound: so far that the held-out confidence bound will most likely fit under it too."""
+        bound = self.problem.bounds.values.to(self.device)
+        margin = (z + _SAFETY) * self.spread / math.sqrt(held_out)
+        return torch.maximum(bound - margin, _LOWEST_AIM * bound)
+
+
+def play(
+    problem: Problem,
+    train: Rows,
+    validation: Rows,
+    *,
+    held_out: int,
+    z: float,
+    seed: int,
+    device: torch.device,
+    show_progress: bool = False,
+    checkpoint: Path | None = None,
+) -> Outcome:
+    """Play the game to its end and return each member's chosen encoder.
+
+    held_out, z: the rows that will verify the distortion and the normal quantile of their confidence bound; they set
+    how far inside the bound training aims. With `checkpoint`, the state is saved after every round, and a game that
+    was interrupted goes on from there exactly as if it had not been.
+    """
+    game = Game(problem, seed, device)
+    train, validation = train.to(device), validation.to(device)
+    training = problem.training
+    fingerprint = _fingerprint(problem, train, seed)
+    if checkpoint is not None and checkpoint.exists():
+        load_checkpoint(game, checkpoint, fingerprint)
+    judged_at = {round(training.steps * (i + 1) / training.rounds) for i in range(training.rounds)}
+    before = game.rounds[-1].seconds if game.rounds else 0.0
+    start = time.monotonic()
+    with progress(training.steps, "Training", show_progress) as report:
+        while game.step < training.steps:
+            game.schedule()
+            index = game.restart_due()
+            if index is not None:
+                game.restart(index)
+            for _ in range(training.adversary_steps):
+                game.adversary_step(game.batch(train))
+            game.encoder_step(game.batch(train), game.aim(held_out, z))
+            game.step += 1
+            note = ""
+            if game.step in judged_at:
+                game.judge(validation, held_out, z, before + time.monotonic() - start)
+                note = _note(game)
+                if checkpoint is not None:
+                    save_checkpoint(game, checkpoint, fingerprint)
+            report(game.step, note)
+    return Outcome(_with_weights(problem, game.best, device), History(tuple(game.rounds)), game.panel)
+
+
+def _opponents(problem: Problem) -> list[Opponent]:
+    return [
+        Opponent(hidden, outputs, target)
+        for target, outputs in enumerate(problem.outputs)
+        for hidden in problem.training.adversary_hidden
+    ]
+
+
+def _member_generators(seeds: Sequence[int], seed: int) -> list[torch.Generator]:
+    # Members of one seed start alike, so that what sets them apart is their budget alone.
+    return [torch.Generator().manual_seed((seed + 7919 * number) % 2**63) for number in seeds]
+
+
+def _adam(parameters: "Sequence[nn.Parameter] | object", rate: float) -> torch.optim.Adam:
+    return torch.optim.Adam(list(parameters), lr=rate, betas=(0.9, 0.999), fused=True)  # type: ignore[call-overload]
+
+
+def _with_weights(problem: Problem, weights: Sequence[Tensor], device: torch.device) -> Encoder:
+    encoder = build_encoder(problem.layout, problem.spec, problem.members).to(device)
+    with torch.no_grad():
+        for parameter, weight in zip(encoder.parameters(), weights, strict=True):
+            parameter.copy_(weight)
+    return encoder.requires_grad_(False)
+
+
+def _note(game: Game) -> str:
+    last = game.rounds[-game.problem.members :]
+    feasible = sum(r.feasible for r in last)
+    return f"{feasible} of {len(last)} within the budget"
+
+
+def _fingerprint(problem: Problem, train: Rows, seed: int) -> str:
+    """Tells games apart, so that a checkpoint is not continued with other data or settings."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for tensor in (train.x, *train.secrets, *train.tasks, problem.bounds.values):
+        digest.update(tensor.detach().cpu().numpy().tobytes())
+    digest.update(repr((problem.training, problem.spec, problem.loss, problem.constraint, problem.seeds, seed)).encode())
+    return digest.hexdigest()

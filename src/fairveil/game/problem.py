@@ -1,0 +1,175 @@
+"""What a game is played over: the rows, the players' aims, and how long and how hard they train."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+
+import torch
+from torch import Tensor
+
+from fairveil.encoders import EncoderSpec
+from fairveil.errors import InputError, must_be
+from fairveil.objectives import Constraint, Distortion, Loss
+from fairveil.schema import Layout
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the game is played.
+
+    steps: encoder steps T. adversary_steps: J, each on a fresh minibatch with fresh noise, before every encoder step.
+    hidden, noise_dim: the encoder's layers and the noise at its input.
+    adversary_hidden: the layers of each adversary. restarts: how often one of them is drawn anew, in turn.
+    softness: the encoder faces softness x log sum exp(advantage / softness), a soft maximum over adversaries (nats).
+    average: weight of the past in the exponential average of the encoder that is released.
+    final_rate: learning rates fall along a half cosine to this fraction.
+    rounds: how often validation rows judge the encoder; select_after: from which fraction of the steps a judged
+        encoder may be chosen (before, the adversaries are too young to be believed).
+    validation, held_out: fractions of the rows that choose the iterate and that bound its distortion.
+    """
+
+    steps: int = 1000
+    batch_size: int = 1024
+    adversary_steps: int = 3
+    learning_rate: float = 2e-3
+    adversary_learning_rate: float = 2e-3
+    hidden: tuple[int, ...] = (128, 128)
+    noise_dim: int = 16
+    full_covariance: bool = False
+    adversary_hidden: tuple[tuple[int, ...], ...] = ((128, 128), (256,))
+    restarts: int = 0
+    softness: float = 0.02
+    average: float = 0.99
+    final_rate: float = 0.05
+    rounds: int = 25
+    select_after: float = 0.6
+    validation: float = 0.1
+    held_out: float = 0.1
+
+    def __post_init__(self) -> None:
+        problems = []
+        for name in ("steps", "batch_size", "adversary_steps", "rounds"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                problems.append(must_be("Training", name, "a whole number of at least 1", getattr(self, name)))
+        for name in ("restarts", "noise_dim"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 0:
+                problems.append(must_be("Training", name, "a whole number of at least 0", getattr(self, name)))
+        for name in ("learning_rate", "adversary_learning_rate", "softness", "final_rate"):
+            if not 0 < getattr(self, name) < float("inf"):
+                problems.append(must_be("Training", name, "a finite number above 0", getattr(self, name)))
+        for name in ("average", "select_after"):
+            if not 0 <= getattr(self, name) < 1:
+                problems.append(must_be("Training", name, "in [0, 1)", getattr(self, name)))
+        if not (self.validation > 0 and self.held_out > 0 and self.validation + self.held_out < 1):
+            problems.append("The 'validation' and 'held_out' parameters of Training must be above 0 and sum to below 1.")
+        if not self.adversary_hidden:
+            problems.append(must_be("Training", "adversary_hidden", "a list of at least one network", ()))
+        if problems:
+            raise InputError(problems)
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names of all settings."""
+        return [f.name for f in fields(cls)]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Training rows as tensors.
+
+    x: (rows, width). sensitive: (rows, K), what an encoder that sees S is shown. secrets: what adversaries guess, one
+    tensor a target (the joint value first). tasks: what predictors guess (`eq:generalopt-oneApp`); empty without a task.
+    """
+
+    x: Tensor
+    sensitive: Tensor | None
+    secrets: tuple[Tensor, ...]
+    tasks: tuple[Tensor, ...] = ()
+
+    def __len__(self) -> int:
+        return self.x.shape[0]
+
+    def take(self, index: Tensor) -> "Rows":
+        """Some of the rows."""
+        return Rows(
+            self.x.index_select(0, index),
+            None if self.sensitive is None else self.sensitive.index_select(0, index),
+            tuple(secret.index_select(0, index) for secret in self.secrets),
+            tuple(task.index_select(0, index) for task in self.tasks),
+        )
+
+    def to(self, device: torch.device) -> "Rows":
+        """The rows on another device."""
+        return Rows(
+            self.x.to(device),
+            None if self.sensitive is None else self.sensitive.to(device),
+            tuple(secret.to(device) for secret in self.secrets),
+            tuple(task.to(device) for task in self.tasks),
+        )
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """One bound on the whole distortion, or one for each kind of column.
+
+    values: (members, constraints). mixing: (2, constraints): which parts (categorical, continuous) a bound sums.
+    names: what each constraint is called.
+    """
+
+    values: Tensor
+    mixing: Tensor
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, budgets: Sequence[float | dict[str, float]]) -> "Bounds":
+        """From one budget a member: all numbers, or all mappings with the same kinds."""
+        first = budgets[0]
+        if isinstance(first, dict):
+            names = tuple(first)
+            rows = [[budget[name] for name in names] for budget in budgets if isinstance(budget, dict)]
+            mixing = torch.stack([_PART[name] for name in names], dim=1)
+            return cls(torch.tensor(rows, dtype=torch.float32), mixing, names)
+        values = torch.tensor([[float(budget)] for budget in budgets if not isinstance(budget, dict)])
+        return cls(values, torch.ones(2, 1), ("total",))
+
+    def of_rows(self, distortion: Tensor) -> Tensor:
+        """(..., rows, 2) parts to (..., rows, constraints)."""
+        return distortion @ self.mixing.to(distortion.device)
+
+
+_PART = {"categorical": torch.tensor([1.0, 0.0]), "continuous": torch.tensor([0.0, 1.0])}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A known task: the weight lambda of its loss, and the outputs its predictor needs."""
+
+    weight: float
+    loss: Loss
+    outputs: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The game itself: who plays, for what, under which bounds.
+
+    chances: for each target of S the loss of the best guess that ignores the release.
+    outputs: for each target the outputs an adversary needs.
+    seeds: for each member the number of its seed; members of one seed start from the same weights.
+    """
+
+    layout: Layout
+    spec: EncoderSpec
+    loss: Loss
+    distortion: Distortion
+    constraint: Constraint
+    bounds: Bounds
+    chances: tuple[float, ...]
+    outputs: tuple[int, ...]
+    seeds: tuple[int, ...]
+    tasks: tuple[Task, ...] = ()
+    training: Training = field(default_factory=Training)
+
+    @property
+    def members(self) -> int:
+        """How many encoders train at once."""
+        return len(self.seeds)

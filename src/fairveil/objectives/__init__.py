@@ -1,0 +1,21 @@
+"""What the players want: the adversary's loss, the distortion of a release, and the constraint that bounds it."""
+
+from fairveil.objectives.constraint import AugmentedLagrangian, Constraint, ConstraintState, Penalty, make_constraint
+from fairveil.objectives.distortion import Distortion, make_distortion
+from fairveil.objectives.losses import AlphaLoss, LogLoss, Loss, SquaredLoss, ZeroOneLoss, make_loss
+
+__all__ = [
+    "AlphaLoss",
+    "AugmentedLagrangian",
+    "Constraint",
+    "ConstraintState",
+    "Distortion",
+    "LogLoss",
+    "Loss",
+    "Penalty",
+    "SquaredLoss",
+    "ZeroOneLoss",
+    "make_constraint",
+    "make_distortion",
+    "make_loss",
+]

@@ -1,0 +1,171 @@
+"""How far a release is from the original, row by row, for categorical and continuous columns apart.
+
+All of these are means over rows of a sum over columns, so they do not depend on the size of a batch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairveil.errors import InputError, must_be
+from fairveil.schema import Column, Layout
+
+#: Position of each kind of column in the last dimension of a distortion.
+KINDS = ("categorical", "continuous")
+_SMALLEST = 1e-12
+
+RowDistortion = Callable[[Tensor, Tensor], Tensor]
+CategoricalMeasure = Literal["hamming", "squared", "cross_entropy"]
+
+
+@dataclass(frozen=True)
+class Release:
+    """What an encoder puts out.
+
+    values: (..., rows, width): exactly what is released; gradients pass straight through the draw.
+    probabilities: (..., rows, group width): the distribution from which the slot of each group was drawn.
+    """
+
+    values: Tensor
+    probabilities: Tensor
+
+
+class Distortion:
+    """Distortion of each row as a tensor (..., rows, 2): its categorical and its continuous part.
+
+    categorical: `hamming`: the number of columns whose value differs (for a number: whether it is missing differs).
+        `squared`: the squared distance of one-hot vectors, twice that. `cross_entropy`: minus the log of the
+        probability given to the original value, in nats (the authors').
+    custom: a function of (released, original), each (..., rows, width), that replaces both parts by one number a row.
+    Numbers count by the squared difference on the schema's scale.
+    """
+
+    def __init__(
+        self, layout: Layout, categorical: CategoricalMeasure = "hamming", custom: RowDistortion | None = None
+    ) -> None:
+        self.layout = layout
+        self.categorical = categorical
+        self.custom = custom
+        self._slots = _Slots.of(layout)
+
+    def expected(self, release: Release, original: Tensor) -> Tensor:
+        """Differentiable; averages over the draw exactly where that can be done, which leaves less noise."""
+        if self.custom is not None or self.categorical == "cross_entropy":
+            return self.realised(release, original)
+        slots = self._slots.to(original)
+        p, x = release.probabilities, original[..., self.layout.grouped]
+        # r is 1 with probability p and x is 0 or 1, so E (r - x)^2 = p + x - 2 p x.
+        categorical = ((p + x - 2.0 * p * x) * slots.weight).sum(dim=-1) * self._doubled
+        number = original[..., slots.owner]
+        binned = p * slots.binned * (slots.second - 2.0 * slots.mean * number + number.square())
+        free = (release.values[..., slots.free] - original[..., slots.free]).square().sum(dim=-1)
+        return torch.stack([categorical, binned.sum(dim=-1) + free], dim=-1)
+
+    def realised(self, release: Release, original: Tensor) -> Tensor:
+        """Of the rows as they are released."""
+        if self.custom is not None:
+            total = self.custom(release.values, original.expand_as(release.values))
+            if not isinstance(total, Tensor) or total.shape != release.values.shape[:-1]:
+                raise InputError("A distortion function must return one number a row: a tensor of shape (..., rows).")
+            return torch.stack([total, torch.zeros_like(total)], dim=-1)
+        slots = self._slots.to(original)
+        grouped, numbers = self.layout.grouped, self.layout.continuous
+        x = original[..., grouped]
+        if self.categorical == "cross_entropy":
+            # Groups of numbers count only by their missing slot, as a group of two.
+            p = release.probabilities.clamp(_SMALLEST, 1.0)
+            nats = -x * p.log() * slots.named - slots.missing * (1.0 - x) * torch.log1p(-p.clamp(max=1.0 - 1e-7))
+            categorical = nats.sum(dim=-1)
+        else:
+            categorical = ((release.values[..., grouped] - x).square() * slots.weight).sum(dim=-1) * self._doubled
+        continuous = (release.values[..., numbers] - original[..., numbers]).square().sum(dim=-1)
+        return torch.stack([categorical.expand_as(continuous), continuous], dim=-1)
+
+    @property
+    def _doubled(self) -> float:
+        return 2.0 if self.categorical == "squared" else 1.0
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether `Layout.largest_distortion` bounds it."""
+        return self.custom is None and self.categorical == "hamming"
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """For each one-hot slot: how it counts, and the number it stands for.
+
+    weight: 1/2 for categories (two different one-hot vectors are at squared distance 2), 1 for "missing" of a number.
+    named: 1 for slots that count by their own log-probability. missing: 1 for "missing" of a number.
+    owner: position of the number's slot in the tensor (any, where there is none). binned: 1 where a number has bins.
+    mean, second: first and second moment of the number released when this slot is drawn. free: numbers without bins.
+    """
+
+    weight: Tensor
+    named: Tensor
+    missing: Tensor
+    owner: Tensor
+    binned: Tensor
+    mean: Tensor
+    second: Tensor
+    free: Tensor
+
+    @classmethod
+    def of(cls, layout: Layout) -> "_Slots":
+        width = layout.group_width
+        weight, named, missing = torch.full((width,), 0.5), torch.ones(width), torch.zeros(width)
+        binned, mean, second = torch.zeros(width), torch.zeros(width), torch.zeros(width)
+        owner = torch.zeros(width, dtype=torch.long)
+        for group in layout.groups:
+            if group.number is None:
+                continue
+            inside, last = slice(group.start, group.stop), group.stop - 1
+            weight[inside], named[inside] = 0.0, 0.0
+            if group.column.missing:
+                weight[last], named[last], missing[last] = 1.0, 1.0, 1.0
+            if group.column.starts:
+                owner[inside], binned[inside] = layout.group_width + group.number, 1.0
+                first, squares = bin_moments(group.column)
+                mean[group.start : group.start + len(first)] = first
+                second[group.start : group.start + len(first)] = squares
+        free = torch.tensor([layout.group_width + i for i in layout.free], dtype=torch.long)
+        return cls(weight, named, missing, owner, binned, mean, second, free)
+
+    def to(self, like: Tensor) -> "_Slots":
+        if self.weight.device == like.device:
+            return self
+        return _Slots(**{f.name: getattr(self, f.name).to(like.device) for f in fields(self)})
+
+
+def bin_moments(column: Column) -> tuple[Tensor, Tensor]:
+    """First and second moment of a uniform draw from the grid points of each bin, on the tensor's scale."""
+    assert column.grid is not None
+    bins = (column.bins() - column.center) / column.scale
+    mean = bins.mean(axis=1)
+    points = np.round((bins[:, 1] - bins[:, 0]) * column.scale / column.grid) + 1
+    variance = (points**2 - 1) / 12 * (column.grid / column.scale) ** 2
+    return torch.from_numpy(mean).float(), torch.from_numpy(mean**2 + variance).float()
+
+
+def make_distortion(distortion: str | RowDistortion, layout: Layout, release: str) -> Distortion:
+    """A distortion by its name (`auto` fits the kind of release), or from a function of (released, original)."""
+    if callable(distortion):
+        return Distortion(layout, custom=distortion)
+    if distortion == "auto":
+        return Distortion(layout, "hamming" if release == "sampled" else "cross_entropy")
+    if distortion == "hamming":
+        if layout.numbers:
+            names = ", ".join(repr(column.name) for column in layout.numbers)
+            raise InputError(f"distortion='hamming' is not defined for numbers ({names}). Use 'auto', which takes "
+                             "Hamming for categories and squares for numbers.")  # fmt: skip
+        return Distortion(layout, "hamming")
+    if distortion == "squared":
+        return Distortion(layout, "squared")
+    if distortion == "cross_entropy":
+        return Distortion(layout, "cross_entropy")
+    expected = "'auto', 'hamming', 'squared', 'cross_entropy', or a function of (released, original)"
+    raise InputError(must_be("FairEncoder", "distortion", expected, distortion))

@@ -1,0 +1,138 @@
+"""The adversary's losses (Table `table:gaploss`): squared, zero-one, log and alpha.
+
+Each takes the adversary's raw output, shape (..., classes) or (..., columns) for squared loss, and the truth, class
+numbers of shape (...) or values of shape (..., columns); each returns one loss a row, in nats where it is a log-loss.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fairveil.errors import InputError, must_be
+
+#: Beyond exp(60) the alpha-loss goes on along its tangent, so that values and gradients stay finite in float32.
+_STEEPEST = 60.0
+#: ... for this far, and then stays flat.
+_FARTHEST = 1e10
+
+
+class Loss(Protocol):
+    """How an adversary is charged for its belief about S."""
+
+    @property
+    def discrete(self) -> bool:
+        """Whether S is a class (True) or a number."""
+        ...
+
+    def rows(self, output: Tensor, target: Tensor) -> Tensor:
+        """Differentiable loss of each row, as used in training."""
+        ...
+
+    def chance(self, target: Tensor) -> Tensor:
+        """Mean loss of the best guess that does not look at the release: what a censored release leaves."""
+        ...
+
+
+@dataclass(frozen=True)
+class AlphaLoss:
+    """The tunable alpha-loss (`eq:alpha_loss`), alpha/(alpha-1) (1 - P_h(s)^((alpha-1)/alpha)), for alpha in (0, inf].
+
+    alpha = 1 is log-loss, alpha = inf is the probability of error 1 - P_h(s); both are exact. The best adversary tilts
+    the posterior to its power alpha, and its loss is a function of Arimoto's conditional entropy (`thm:alpha`).
+
+    >>> logits = torch.log(torch.tensor([[0.8, 0.2]]))
+    >>> round(AlphaLoss(2.0).rows(logits, torch.tensor([0])).item(), 4)  # 2 (1 - sqrt 0.8)
+    0.2111
+    """
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.alpha, (int, float)) or not self.alpha > 0:
+            raise InputError(must_be("AlphaLoss", "alpha", "a number above 0, or infinity", self.alpha))
+
+    @property
+    def discrete(self) -> bool:
+        """S is a class."""
+        return True
+
+    @property
+    def exponent(self) -> float:
+        """(alpha - 1) / alpha: the power of P_h(s), 0 for log-loss and 1 for the probability of error."""
+        return 1.0 if math.isinf(self.alpha) else (self.alpha - 1.0) / self.alpha
+
+    def rows(self, output: Tensor, target: Tensor) -> Tensor:
+        """Loss of each row from logits."""
+        return self.of_log_probability(F.log_softmax(output, dim=-1).gather(-1, target.unsqueeze(-1)).squeeze(-1))
+
+    def of_log_probability(self, log_p: Tensor) -> Tensor:
+        """Loss as a function of log P_h(s)."""
+        power = self.exponent
+        if power == 0.0:
+            return -log_p
+        steep = (power * log_p).clamp(max=_STEEPEST)
+        beyond = (power * log_p - steep).clamp(max=_FARTHEST)
+        return -(torch.expm1(steep) + beyond * math.exp(_STEEPEST)) / power
+
+    def chance(self, target: Tensor) -> Tensor:
+        """Loss of the tilted prior: the minimum over guesses that ignore the release."""
+        prior = target.flatten().bincount().double()
+        prior = prior[prior > 0] / prior.sum()
+        if math.isinf(self.alpha):
+            return 1.0 - prior.max()
+        guess = F.log_softmax(self.alpha * prior.log(), dim=0)
+        return (prior * self.of_log_probability(guess)).sum()
+
+
+@dataclass(frozen=True)
+class LogLoss(AlphaLoss):
+    """Log-loss in nats: the belief-refining adversary, whose game minimises the mutual information I(X_r; S)."""
+
+    alpha: float = 1.0
+
+
+@dataclass(frozen=True)
+class ZeroOneLoss(AlphaLoss):
+    """Zero-one loss (`eq:0-1loss`): the MAP adversary.
+
+    Its hard decision has no gradient. Training uses alpha-loss at infinity, 1 - P_h(s): the expected zero-one loss of
+    an adversary that draws its decision from P_h, which is least for the same MAP rule.
+    """
+
+    alpha: float = math.inf
+
+    def decisions(self, output: Tensor, target: Tensor) -> Tensor:
+        """The zero-one loss of the hard decision, the class with the largest logit."""
+        return (output.argmax(dim=-1) != target).to(output.dtype)
+
+
+@dataclass(frozen=True)
+class SquaredLoss:
+    """Squared loss, summed over sensitive columns: the MMSE adversary for a continuous S."""
+
+    @property
+    def discrete(self) -> bool:
+        """S is a number."""
+        return False
+
+    def rows(self, output: Tensor, target: Tensor) -> Tensor:
+        """Sum of squared errors of each row."""
+        return (output - target).square().sum(dim=-1)
+
+    def chance(self, target: Tensor) -> Tensor:
+        """The variance: the squared error of always guessing the mean."""
+        return target.double().var(dim=0, correction=0).sum()
+
+
+def make_loss(loss: "str | Loss") -> Loss:
+    """A loss by its name, or the loss itself."""
+    names: dict[str, Loss] = {"log": LogLoss(), "squared": SquaredLoss(), "zero_one": ZeroOneLoss()}
+    if isinstance(loss, str) and loss in names:
+        return names[loss]
+    if isinstance(loss, (AlphaLoss, SquaredLoss)):
+        return loss
+    raise InputError(must_be("FairEncoder", "loss", f"one of {', '.join(names)} or an AlphaLoss", loss))

@@ -1,0 +1,141 @@
+"""The sensitive features: one or several columns whose joint value is hidden, or numbers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from fairveil.codec import Codec
+from fairveil.errors import InputError, rows_named
+from fairveil.schema import Column, Schema, infer_column
+from fairveil.tables import missing_mask
+
+#: A numeric S with more distinct values than this is taken for a continuous one.
+MOST_CLASSES = 256
+
+
+@dataclass(frozen=True)
+class Sensitive:
+    """What S looks like.
+
+    columns: the sensitive columns. joint: for a discrete S, the combinations of their values that occur, as positions
+    in each column's values; class k of S is the k-th of them. Empty for a continuous S.
+    """
+
+    columns: tuple[Column, ...]
+    joint: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def discrete(self) -> bool:
+        """Whether S is a class or a number."""
+        return bool(self.joint)
+
+    @property
+    def width(self) -> int:
+        """Columns an encoder needs to see S: one a joint class, or one a number."""
+        return len(self.joint) if self.discrete else len(self.columns)
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """How many values each sensitive column takes."""
+        return tuple(len(column.categories) + column.missing for column in self.columns)
+
+    def codes(self, table: pa.Table) -> Tensor:
+        """Positions of each row's values in each discrete column: (rows, columns)."""
+        self._check(table)
+        codec = Codec(Schema(self.columns))
+        encoded = codec.encode(table.select([column.name for column in self.columns]))
+        groups = codec.schema.layout.groups
+        return torch.stack([encoded[:, group.start : group.stop].argmax(dim=1) for group in groups], dim=1)
+
+    def classes_of(self, table: pa.Table) -> Tensor:
+        """The joint class of each row: (rows,)."""
+        codes = self.codes(table).numpy()
+        weights = np.cumprod([1, *self.classes[:-1]])
+        positions = {int(np.dot(combo, weights)): index for index, combo in enumerate(self.joint)}
+        found = np.array([positions.get(int(key), -1) for key in codes @ weights], dtype=np.int64)
+        strange = np.flatnonzero(found < 0)
+        if len(strange):
+            raise InputError(
+                f"sensitive_features hold a combination of values not seen in fit ({rows_named(strange.tolist())})."
+            )
+        return torch.from_numpy(found)
+
+    def numbers(self, table: pa.Table) -> Tensor:
+        """A continuous S, standardised: (rows, columns), float32."""
+        self._check(table)
+        return Codec(Schema(self.columns)).encode(table.select([column.name for column in self.columns]))
+
+    def inputs(self, table: pa.Table) -> Tensor:
+        """S as an encoder sees it: one-hot joint classes, or standardised numbers."""
+        if not self.discrete:
+            return self.numbers(table)
+        return torch.nn.functional.one_hot(self.classes_of(table), len(self.joint)).to(torch.float32)
+
+    def _check(self, table: pa.Table) -> None:
+        absent = [column.name for column in self.columns if column.name not in table.column_names]
+        if absent:
+            raise InputError(f"sensitive_features lack the columns {', '.join(map(repr, absent))} that were fitted.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for a manifest."""
+        return {**Schema(self.columns).to_dict(), "joint": self.joint}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Sensitive":
+        """Read what `to_dict` wrote."""
+        return cls(Schema.from_dict(values).columns, tuple(tuple(combo) for combo in values["joint"]))
+
+
+def describe_sensitive(table: pa.Table, *, discrete: bool) -> Sensitive:
+    """Describe S as given to `fit`; lists every problem at once."""
+    problems: list[str] = []
+    columns: list[Column] = []
+    if not table.num_columns:
+        raise InputError("sensitive_features has no columns.")
+    for name in table.column_names:
+        column, found = _discrete(name, table[name]) if discrete else _continuous(name, table[name])
+        columns.append(column)
+        problems += found
+    if problems:
+        raise InputError(problems)
+    if not discrete:
+        return Sensitive(tuple(columns))
+    plain = Sensitive(tuple(columns), ((0,) * len(columns),))
+    combos = np.unique(plain.codes(table).numpy(), axis=0)
+    if len(combos) < 2:
+        raise InputError("sensitive_features hold one single value in all rows: there is nothing to hide.")
+    return Sensitive(tuple(columns), tuple(tuple(int(v) for v in combo) for combo in combos))
+
+
+def _discrete(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
+    missing = missing_mask(values)
+    if missing.all():
+        return Column(name, "categorical", categories=("",)), [f"The sensitive column {name!r} holds no value at all."]
+    distinct = values.filter(pa.array(~missing)).unique().to_pylist()
+    if len(distinct) > MOST_CLASSES:
+        return Column(name, "categorical", categories=("",)), [
+            f"The sensitive column {name!r} has {len(distinct)} distinct values. If it is a number, use loss='squared' "
+            "(the MMSE adversary); otherwise group its values."
+        ]
+    family = infer_column(name, values, "drop")[0].family
+    return Column(name, "categorical", "encode", family, bool(missing.any()), tuple(sorted(distinct)), distinct[0]), []
+
+
+def _continuous(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
+    plain = Column(name, "continuous", family="number")
+    missing = missing_mask(values)
+    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        return plain, [f"loss='squared' needs numbers, but the sensitive column {name!r} holds {values.type}."]
+    if missing.any():
+        return plain, [f"The sensitive column {name!r} has missing values "
+                       f"({rows_named(np.flatnonzero(missing).tolist())}). Fill them or drop those rows."]  # fmt: skip
+    numbers = values.to_numpy().astype(np.float64)
+    if not np.isfinite(numbers).all():
+        return plain, [f"The sensitive column {name!r} holds infinity. Replace it by a number."]
+    if numbers.std() == 0:
+        return plain, [f"The sensitive column {name!r} holds one single value in all rows: there is nothing to hide."]
+    return Column(name, "continuous", family="number", center=numbers.mean(), scale=numbers.std()), []

@@ -1,0 +1,102 @@
+"""A veil: one frozen encoder with the schema it was fitted to. Acts on tables; saved without code or rows."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from fairveil.codec import Codec, Unseen
+from fairveil.encoders import Encoder, EncoderSpec, build_encoder
+from fairveil.errors import InputError, VeilFileError
+from fairveil.objectives.distortion import Release
+from fairveil.schema import Schema
+from fairveil.sensitive import Sensitive
+
+#: Rows that go through the encoder at once: memory stays bounded however long the table is.
+BATCH = 16384
+
+
+@dataclass(frozen=True)
+class Veil:
+    """A fitted, frozen encoder of one member."""
+
+    schema: Schema
+    sensitive: Sensitive
+    encoder: Encoder
+    unseen: Unseen = "error"
+
+    @property
+    def codec(self) -> Codec:
+        """How tables become tensors."""
+        return Codec(self.schema, self.unseen)
+
+    @property
+    def sees_sensitive(self) -> bool:
+        """Whether the encoder must be shown S."""
+        return self.encoder.spec.sensitive_width > 0
+
+    @torch.no_grad()
+    def release(self, x: Tensor, sensitive: Tensor | None, generator: torch.Generator) -> Release:
+        """Draw a release of encoded rows: values (rows, width) and probabilities (rows, categorical width)."""
+        values, probabilities = [], []
+        for start in range(0, max(len(x), 1), BATCH):
+            rows = x[start : start + BATCH]
+            shown = None if sensitive is None else sensitive[start : start + BATCH]
+            part = self.encoder(rows, shown, self.encoder.noise(len(rows), generator))
+            values.append(part.values[0])
+            probabilities.append(part.probabilities[0])
+        return Release(torch.cat(values), torch.cat(probabilities))
+
+    def apply(self, table: pa.Table, sensitive: pa.Table | None, generator: torch.Generator) -> pa.Table:
+        """A censored table: same columns and values from the schema, or a column a slot for soft releases."""
+        codec = self.codec
+        x = codec.encode(table)
+        shown = None
+        if self.sees_sensitive:
+            if sensitive is None:
+                raise InputError("This encoder sees S (sees_sensitive=True): pass transform(X, sensitive_features=S).")
+            if sensitive.num_rows != table.num_rows:
+                raise InputError(f"X has {table.num_rows} rows, sensitive_features {sensitive.num_rows}.")
+            shown = self.sensitive.inputs(sensitive)
+        values = self.release(x, shown, generator).values
+        return codec.decode(values) if self.encoder.spec.release == "sampled" else codec.soft(values)
+
+    def output_names(self) -> list[str]:
+        """The columns of a release, in order."""
+        if self.encoder.spec.release == "sampled":
+            return [column.name for column in self.schema.released]
+        return list(self.schema.layout.slot_names)
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """A manifest of plain values, and the weights."""
+        spec = self.encoder.spec
+        if not isinstance(spec.architecture, str):
+            raise InputError("An encoder with a module of your own cannot be saved: a .veil file holds no code.")
+        manifest = {
+            "schema": self.schema.to_dict(),
+            "sensitive": self.sensitive.to_dict(),
+            "encoder": spec.to_dict(),
+            "unseen": self.unseen,
+        }
+        return manifest, {name: p.detach().cpu().contiguous() for name, p in self.encoder.named_parameters()}
+
+    @classmethod
+    def from_parts(cls, manifest: dict[str, Any], weights: dict[str, Tensor]) -> "Veil":
+        """Build from what `to_parts` gave; refuses weights that do not fit the manifest."""
+        try:
+            schema = Schema.from_dict(manifest["schema"])
+            sensitive = Sensitive.from_dict(manifest["sensitive"])
+            encoder = build_encoder(schema.layout, EncoderSpec.from_dict(manifest["encoder"]), 1)
+            encoder.load_state_dict(weights)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise VeilFileError(f"The manifest and the weights of this veil do not fit together ({error}).") from error
+        return cls(schema, sensitive, encoder.requires_grad_(False), manifest["unseen"])
+
+
+def take_member(encoder: Encoder, member: int) -> Encoder:
+    """One member of a batched encoder, frozen, on the CPU."""
+    single = build_encoder(encoder.layout, encoder.spec, 1)
+    single.load_state_dict({name: p.detach()[member : member + 1].cpu() for name, p in encoder.named_parameters()})
+    return single.requires_grad_(False)

@@ -1,0 +1,252 @@
+"""Bad inputs, each with its own clear error that names what is wrong and shows no value of the data."""
+
+import datetime
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import QUICK, people
+
+import fairveil as fv
+from fairveil import FairEncoder, FairFrontier, InputError, Schema, Training
+
+X, S, Y = people(200)
+SEX = S["sex"]
+
+
+def fit(X=X, y=None, sensitive=SEX, estimator=FairEncoder, **settings):
+    settings = {"budget": 50.0, "training": QUICK, "progress": False, "random_state": 0, **settings}
+    if estimator is FairFrontier:
+        settings["budgets"] = settings.pop("budget")
+    return estimator(**settings).fit(X, y, sensitive_features=sensitive)
+
+
+def duplicated():
+    frame = X.copy()
+    frame.columns = ["role", "town", "skill", "role"]
+    return frame
+
+
+def renamed():
+    frame = X.copy()
+    frame.columns = [0, 1, 2, 3]
+    return frame
+
+
+TABLES = {
+    "empty frame": (lambda: X[:0], "0 sample"),
+    "no columns": (lambda: X[[]], "0 feature"),
+    "one row": (lambda: X[:1], "n_samples = 1"),
+    "nine rows": (lambda: X[:9], "at least 10"),
+    "duplicate names": (duplicated, "'role' occurs 2 times"),
+    "names that are no strings": (renamed, "Column names must be strings"),
+    "all missing": (lambda: X.assign(town=None), "'town' holds no value at all"),
+    "infinity": (lambda: X.assign(height=np.inf), "'height' holds infinity"),
+    "strings among numbers": (lambda: X.assign(height=[1.5, "tall"] * 100), "'height' mixes types"),
+    "dates": (lambda: X.assign(born=datetime.date(2000, 1, 1)), "'born' has the type date"),
+    "objects": (lambda: X.assign(town=[{"a": 1}] * 200), "'town' has the type struct"),
+    "lists": (lambda: X.assign(town=[[1, 2]] * 200), "'town' has the type list"),
+    "huge numbers": (lambda: X.assign(height=np.linspace(0, 1e18, 200)), "identifier"),
+    "a one-dimensional array": (lambda: np.arange(200.0), "2D array"),
+    "a three-dimensional array": (lambda: np.zeros((200, 2, 2)), "dim"),
+    "complex numbers": (lambda: np.zeros((200, 2), dtype=complex), "Complex data not supported"),
+    "no table": (lambda: "adult.csv", "2D|array"),
+    "none": (lambda: None, "array|NoneType"),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_tables(case):
+    make, message = TABLES[case]
+    table = make()
+    sensitive = SEX[: len(table)] if hasattr(table, "__len__") and not isinstance(table, str) else SEX
+    with pytest.raises((InputError, ValueError, TypeError), match=message):
+        fit(table, sensitive=sensitive)
+
+
+def test_identifiers():
+    many, secret, _ = people(700)
+    with pytest.raises(InputError, match="'name' has 700 distinct values"):
+        fit(many.assign(name=[f"person{i}" for i in range(700)]), sensitive=secret["sex"])
+
+
+def test_several_problems_are_told_at_once():
+    bad = X.assign(town=None, height=np.inf, born=datetime.date(2000, 1, 1))
+    with pytest.raises(InputError) as caught:
+        fit(bad)
+    assert len(caught.value.problems) == 3
+
+
+SECRETS = {
+    "absent": (None, "S is missing"),
+    "wrong length": (SEX[:-3], "X has 200 rows, sensitive_features 197"),
+    "one class": (["f"] * 200, "one single value"),
+    "all missing": (pd.Series([None] * 200, dtype="str"), "holds no value at all"),
+    "no columns": (pd.DataFrame(index=range(200)), "no columns|0"),
+    "too many values": (np.arange(400.0).reshape(200, 2) + 0.5, "one single value|distinct|squared"),
+    "equal to a column of X": (X["role"], "'role' of X is the sensitive column"),
+    "three dimensions": (np.zeros((200, 1, 1)), "3 dimensions"),
+    "mixed types": (["f", 1] * 100, "mixes types|string or a number|sensitive"),
+}
+
+
+@pytest.mark.parametrize("case", SECRETS)
+def test_sensitive_features(case):
+    secret, message = SECRETS[case]
+    with pytest.raises((InputError, TypeError), match=message):
+        fit(sensitive=secret)
+
+
+def test_a_continuous_s_under_log_loss():
+    many, _, _ = people(600)
+    with pytest.raises(InputError, match="use loss='squared'"):
+        fit(many, sensitive=pd.Series(np.linspace(0, 1, 600)))
+
+
+@pytest.mark.parametrize(
+    ("secret", "message"),
+    [
+        (SEX, "needs numbers"),
+        (pd.Series([1.0, np.nan] * 100), "missing values"),
+        (pd.Series([1.0, np.inf] * 100), "infinity"),
+        (pd.Series([1.0] * 200), "nothing to hide"),
+    ],
+)
+def test_squared_loss_needs_a_number(secret, message):
+    with pytest.raises(InputError, match=message):
+        fit(sensitive=secret, loss="squared")
+
+
+PARAMETERS = {
+    "negative budget": ({"budget": -1.0}, "'budget'"),
+    "zero budget": ({"budget": 0}, "'budget'"),
+    "NaN budget": ({"budget": math.nan}, "'budget'"),
+    "infinite budget": ({"budget": math.inf}, "'budget'"),
+    "budget as text": ({"budget": "1"}, "'budget'"),
+    "budget true": ({"budget": True}, "'budget'"),
+    "budget of an unknown kind": ({"budget": {"text": 1.0}}, "categorical and continuous"),
+    "budget of one kind only": ({"budget": {"categorical": 1.0}}, "categorical and continuous"),
+    "negative budget of a kind": ({"budget": {"categorical": -1.0, "continuous": 1.0}}, "'budget'"),
+    "unknown architecture": ({"architecture": "transformer"}, "'architecture'"),
+    "matrix on numbers": ({"architecture": "matrix"}, "categorical columns only"),
+    "gaussian on categories": ({"architecture": "gaussian"}, "columns of numbers"),
+    "unknown loss": ({"loss": "hinge"}, "'loss'"),
+    "unknown distortion": ({"distortion": "cosine"}, "'distortion'"),
+    "hamming on numbers": ({"distortion": "hamming"}, "not defined for numbers"),
+    "unknown constraint": ({"constraint": "barrier"}, "'constraint'"),
+    "unknown release": ({"release": "raw"}, "'release'"),
+    "unknown device": ({"device": "tpu"}, "'device'"),
+    "absent device": ({"device": "cuda"}, "not available"),
+    "bad random state": ({"random_state": "seed"}, "'random_state'"),
+    "negative random state": ({"random_state": -1}, "'random_state'"),
+    "bad confidence": ({"confidence": 95}, "'confidence'"),
+    "unknown unseen": ({"unseen": "ignore"}, "'unseen'"),
+    "schema of another kind": ({"schema": {"columns": []}}, "'schema'"),
+    "training of another kind": ({"training": {"steps": 3}}, "'training'"),
+    "negative target weight": ({"target_weight": -1.0}, "'target_weight'"),
+    "y absent with a target weight": ({"target_weight": 1.0}, "task must be given"),
+    "unknown sensitive column": ({"sensitive_columns": ["age"], "sensitive": None}, "no such column"),
+    "sensitive position out of range": ({"sensitive_columns": [9], "sensitive": None}, "no such column"),
+    "S given twice": ({"sensitive_columns": ["role"]}, "Give S once"),
+    "schema for another table": ({"schema": Schema.infer(X[["role", "town"]])}, "not in the schema"),
+    "nothing to encode": ({"schema": Schema.infer(X, drop=list(X.columns))}, "no column to encode"),
+}
+
+
+@pytest.mark.parametrize("case", PARAMETERS)
+def test_parameters(case):
+    settings, message = PARAMETERS[case]
+    if case == "absent device" and __import__("torch").cuda.is_available():
+        settings = {"device": "mps"}
+    with pytest.raises(InputError, match=message):
+        fit(**settings)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (Y[:-1], "y 199"),
+        (pd.Series([1] * 200), "one single value"),
+        (pd.Series([1.0, None] * 100), "missing values"),
+        (pd.Series([1.0, np.inf] * 100), "infinity"),
+    ],
+)
+def test_targets(target, message):
+    with pytest.raises(InputError, match=message):
+        fit(y=target, target_weight=1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"budget": []}, "'budgets'"),
+        ({"budget": 1.0}, "'budgets'"),
+        ({"budget": [1.0, -1.0]}, "'budget'"),
+        ({"budget": [1.0, 1.0]}, "twice"),
+        ({"budget": [1.0, {"categorical": 1.0, "continuous": 1.0}]}, "one form"),
+        ({"budget": [50.0], "seeds": 0}, "'seeds'"),
+    ],
+)
+def test_frontiers(settings, message):
+    with pytest.raises(InputError, match=message):
+        fit(estimator=FairFrontier, **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"steps": 0},
+        {"batch_size": 2.5},
+        {"learning_rate": -1.0},
+        {"average": 1.0},
+        {"validation": 0.6, "held_out": 0.5},
+        {"adversary_hidden": ()},
+        {"restarts": -1},
+    ],
+)
+def test_training_settings(settings):
+    with pytest.raises(InputError, match=next(iter(settings))):
+        Training(**settings)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit()
+
+
+TRANSFORMS = {
+    "missing column": (lambda: X.drop(columns="town"), "town"),
+    "extra column": (lambda: X.assign(more=1), "more"),
+    "other order": (lambda: X[X.columns[::-1]], "order"),
+    "unseen category": (lambda: X.assign(role="uncle"), "'role' holds categories that the veil has not seen"),
+    "new missing values": (lambda: X.assign(role=None), "'role' has missing values"),
+    "changed type": (lambda: X.assign(skill=X["skill"].astype(str)), "'skill' holds string values"),
+    "off the grid": (lambda: X.assign(skill=2.5), "'skill' holds numbers off its grid"),
+    "infinity": (lambda: X.assign(height=-np.inf), "'height' holds infinity"),
+    "no rows": (lambda: X[:0], "0 sample"),
+    "an array instead of a frame": (lambda: X.to_numpy(), "feature names|mixes|string or a number"),
+}
+
+
+@pytest.mark.parametrize("case", TRANSFORMS)
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_transform(case, fitted):
+    make, message = TRANSFORMS[case]
+    with pytest.raises((InputError, ValueError, TypeError), match=message) as caught:
+        fitted.transform(make())
+    assert "uncle" not in str(caught.value)
+
+
+def test_the_list_is_long_enough():
+    assert len(TABLES) + len(SECRETS) + len(PARAMETERS) + len(TRANSFORMS) >= 40
+
+
+def test_not_fitted():
+    with pytest.raises(Exception, match="not fitted"):
+        FairEncoder().transform(X)
+
+
+def test_errors_are_exported():
+    assert issubclass(fv.InputError, ValueError)
+    assert issubclass(fv.BudgetNotMet, RuntimeError)

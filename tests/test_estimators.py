@@ -1,0 +1,272 @@
+"""The estimators on small tables: frames in and out, S in every form, tasks, reproducibility, files."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+from conftest import QUICK, people
+
+import fairveil as fv
+from fairveil import FairEncoder, FairFrontier, Schema
+
+
+def quick(budget=50.0, **settings):
+    return FairEncoder(budget, **{"training": QUICK, "progress": False, "random_state": 0, **settings})
+
+
+@pytest.fixture(scope="module")
+def fitted(small):
+    X, S, _ = small
+    return quick().fit(X, sensitive_features=S["sex"])
+
+
+def test_pandas_in_pandas_out(fitted, small):
+    X = small[0].set_index(np.arange(len(small[0])) + 7)
+    released = fitted.transform(X)
+    assert isinstance(released, pd.DataFrame)
+    assert list(released.columns) == list(X.columns)
+    assert (released.dtypes == X.dtypes).all()
+    assert released.index.equals(X.index)
+    for name in ("role", "town"):
+        assert set(released[name].dropna()) <= set(X[name].dropna())
+    assert released["skill"].between(0, 9).all()
+    assert not released.equals(X)
+
+
+def test_polars_and_arrow_in_the_same_out(small):
+    X, S, _ = small
+    frame = pl.from_pandas(X)
+    encoder = quick().fit(frame, sensitive_features=pl.Series("sex", S["sex"].to_list()))
+    released = encoder.transform(frame)
+    assert isinstance(released, pl.DataFrame)
+    assert released.schema == frame.schema
+    table = pa.Table.from_pandas(X, preserve_index=False).replace_schema_metadata()
+    released = quick().fit(table, sensitive_features=pa.array(S["sex"])).transform(table)
+    assert isinstance(released, pa.Table)
+    assert released.schema.equals(table.schema)
+
+
+def test_numpy_in_numpy_out():
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(200, 3)).astype(np.float32)
+    released = quick(1e4).fit(X, sensitive_features=(X[:, 0] > 0)).transform(X)
+    assert isinstance(released, np.ndarray)
+    assert released.dtype == np.float32
+    assert released.shape == X.shape
+
+
+@pytest.mark.parametrize("form", [list, np.asarray, pd.Series, lambda v: pd.DataFrame({"sex": v})])
+def test_sensitive_features_in_any_form(small, form):
+    X, S, _ = small
+    encoder = quick().fit(X, sensitive_features=form(S["sex"].to_list()))
+    assert len(encoder.veil_.sensitive.joint) == 2
+
+
+def test_several_sensitive_columns_are_hidden_jointly(small):
+    X, S, _ = small
+    encoder = quick(per_column_adversaries=True, sees_sensitive=True).fit(X, sensitive_features=S)
+    assert len(encoder.veil_.sensitive.joint) == 6
+    assert encoder.transform(X, sensitive_features=S).shape == X.shape
+    strange = S.assign(region="space")
+    with pytest.raises(fv.InputError, match="not seen"):
+        encoder.transform(X, sensitive_features=strange)
+
+
+def test_missing_values_of_s_are_a_class_of_their_own(small):
+    X, S, _ = small
+    holes = S["sex"].where(np.arange(len(S)) % 5 != 0)
+    assert len(quick().fit(X, sensitive_features=holes).veil_.sensitive.joint) == 3
+
+
+def test_continuous_s(small):
+    X, _, _ = small
+    encoder = quick(loss="squared", sees_sensitive=True)
+    secret = X["height"] * 2.0
+    released = encoder.fit(X, sensitive_features=secret).transform(X, sensitive_features=secret)
+    assert released.shape == X.shape
+    assert not encoder.veil_.sensitive.discrete
+
+
+def test_s_inside_x_is_not_released(small):
+    X, S, _ = small
+    both = X.assign(sex=S["sex"])
+    for sees in (False, True):
+        encoder = quick(sensitive_columns=["sex"], sees_sensitive=sees).fit(both)
+        released = encoder.transform(both)
+        assert list(released.columns) == list(X.columns)
+        assert encoder.get_feature_names_out().tolist() == list(X.columns)
+
+
+def test_sees_sensitive_needs_s_and_the_other_refuses_it(small, fitted):
+    X, S, _ = small
+    sees = quick(sees_sensitive=True).fit(X, sensitive_features=S["sex"])
+    with pytest.raises(fv.InputError, match=r"transform\(X, sensitive_features=S\)"):
+        sees.transform(X)
+    with pytest.raises(fv.InputError, match="599"):
+        sees.transform(X, sensitive_features=S["sex"][:-1])
+    with pytest.raises(fv.InputError, match="does not see S"):
+        fitted.transform(X, sensitive_features=S["sex"])
+
+
+@pytest.mark.parametrize("loss", ["log", "zero_one", fv.AlphaLoss(0.5), fv.AlphaLoss(3.0)])
+def test_every_loss_trains(small, loss):
+    X, S, _ = small
+    assert quick(loss=loss).fit(X, sensitive_features=S["sex"]).distortion_.met
+
+
+@pytest.mark.parametrize("constraint", ["penalty", fv.Penalty(growth=0.9), fv.AugmentedLagrangian(rho=1.0)])
+def test_every_constraint_trains(small, constraint):
+    X, S, _ = small
+    assert quick(constraint=constraint).fit(X, sensitive_features=S["sex"]).distortion_.met
+
+
+def test_a_task_by_class_number_or_several(small):
+    X, S, y = small
+    for target in (y, X["height"], pd.DataFrame({"hired": y, "height": X["height"], "town": S["region"]})):
+        assert quick(target_weight=0.5).fit(X, target, sensitive_features=S["sex"]).distortion_.met
+
+
+def test_the_papers_soft_release(small):
+    X, S, _ = small
+    encoder = quick(release="probabilities", constraint="penalty").fit(X, sensitive_features=S["sex"])
+    released = encoder.transform(X)
+    assert list(released.columns) == encoder.get_feature_names_out().tolist()
+    role = [name for name in released.columns if name.startswith("role=")]
+    np.testing.assert_allclose(released[role].sum(axis=1), 1.0, rtol=1e-5)
+
+
+def test_budgets_by_kind_bound_each_kind(small):
+    X, S, _ = small
+    encoder = quick({"categorical": 3.0, "continuous": 40.0}).fit(X, sensitive_features=S["sex"])
+    parts = encoder.distortion_.parts
+    assert parts["categorical"].bound == 3.0
+    assert parts["categorical"].upper <= 3.0
+    assert parts["continuous"].bound == 40.0
+
+
+def test_training_is_reproducible_and_leaves_global_state_alone(small):
+    X, S, _ = small
+    states = torch.random.get_rng_state(), np.random.get_state()[1].copy()
+    first, second, third = (quick(random_state=seed).fit(X, sensitive_features=S["sex"]) for seed in (3, 3, 4))
+    weights = [list(e.veil_.encoder.parameters()) for e in (first, second, third)]
+    assert all(torch.equal(a, b) for a, b in zip(weights[0], weights[1], strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(weights[0], weights[2], strict=True))
+    assert first.distortion_ == second.distortion_
+    pd.testing.assert_frame_equal(first.transform(X), second.transform(X))
+    quick(random_state=None).fit(X, sensitive_features=S["sex"]).transform(X)
+    assert torch.equal(states[0], torch.random.get_rng_state())
+    assert np.array_equal(states[1], np.random.get_state()[1])
+
+
+def test_draws_repeat_with_an_int_and_differ_without(small, fitted):
+    X = small[0]
+    pd.testing.assert_frame_equal(fitted.transform(X), fitted.transform(X))
+    fresh = quick(random_state=None)._adopt(fv.estimators.training.Trained(fitted.veil_, fitted.distortion_, fitted.history_))
+    fresh.n_features_in_, fresh.feature_names_in_ = fitted.n_features_in_, fitted.feature_names_in_
+    assert not fresh.transform(X).equals(fresh.transform(X))
+    generator = np.random.default_rng(0)
+    moving = fresh.set_params(random_state=generator)
+    assert not moving.transform(X).equals(moving.transform(X))
+
+
+def test_budget_is_hard():
+    X, S, _ = people(2000)
+    never_learns = fv.AugmentedLagrangian(rho=1e-9, rate=0.0)
+    encoder = FairEncoder(0.02, constraint=never_learns, progress=False, random_state=0, training=QUICK)
+    with pytest.raises(fv.BudgetNotMet, match=r"200 held-out rows .* above the budget of 0.02"):
+        encoder.fit(X, sensitive_features=S["sex"])
+    assert not hasattr(encoder, "veil_")
+
+
+def test_too_few_rows_to_verify_a_budget_is_said(small):
+    X, S, _ = small
+    with pytest.raises(fv.BudgetNotMet, match="too few held-out rows"):
+        quick(1.0).fit(X[:100], sensitive_features=S["sex"][:100])
+
+
+def test_distortion_is_that_of_the_table_as_returned(small, fitted):
+    X = small[0]
+    released = fitted.transform(X)
+    schema = fitted.schema_
+    total = (released["role"] != X["role"]).astype(float) + (released["town"].fillna("?") != X["town"].fillna("?"))
+    for name in ("skill", "height"):
+        total += ((released[name] - X[name]) / schema[name].scale) ** 2
+    assert total.mean() == pytest.approx(fitted.distortion_.mean, rel=0.35)
+    assert total.mean() <= 50.0
+
+
+def test_history_is_typed_and_complete(fitted):
+    frame = fitted.history_.to_frame()
+    assert len(frame) == QUICK.rounds
+    assert frame["step"].iloc[-1] == QUICK.steps
+    assert frame["chosen"].any()
+
+
+def test_save_and_load(tmp_path, small, fitted):
+    X = small[0]
+    path = tmp_path / "sex.veil"
+    fitted.save(path)
+    loaded = fv.load(path).set_params(random_state=0)
+    pd.testing.assert_frame_equal(loaded.transform(X), fitted.transform(X))
+    assert loaded.distortion_ == fitted.distortion_
+    assert loaded.history_ == fitted.history_
+    assert loaded.schema_ == fitted.schema_
+    assert loaded.get_params()["budget"] == 50.0
+
+
+def test_pickle_and_frontier_share_one_path(small):
+    X, S, _ = small
+    frontier = FairFrontier([20.0, 50.0], training=QUICK, progress=False, random_state=0).fit(X, sensitive_features=S["sex"])
+    alone = quick(50.0).fit(X, sensitive_features=S["sex"])
+    point = frontier.encoder(50.0)
+    for a, b in zip(point.veil_.encoder.parameters(), alone.veil_.encoder.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=2e-3, rtol=0)
+    again = pickle.loads(pickle.dumps(point))
+    pd.testing.assert_frame_equal(again.transform(X), point.transform(X))
+    assert frontier.points_["met"].all()
+    pd.testing.assert_frame_equal(frontier.transform(X, budget=20.0), frontier.encoder(20.0).transform(X))
+    with pytest.raises(fv.InputError, match="no point with budget 3"):
+        frontier.encoder(3.0)
+
+
+def test_frontier_marks_points_that_are_not_met():
+    X, S, _ = people(2000)
+    never_learns = fv.AugmentedLagrangian(rho=1e-9, rate=0.0)
+    frontier = FairFrontier([0.01, 50.0], constraint=never_learns, training=QUICK, progress=False, random_state=0, seeds=2)
+    frontier.fit(X, sensitive_features=S["sex"])
+    assert frontier.points_["met"].tolist() == [False, False, True, True]
+    assert frontier.points_["seed"].tolist() == [0, 1, 0, 1]
+    with pytest.raises(fv.BudgetNotMet):
+        frontier.encoder(0.01)
+    a, b = frontier.encoder(50.0, seed=0), frontier.encoder(50.0, seed=1)
+    assert any(not torch.equal(p, q) for p, q in zip(a.veil_.encoder.parameters(), b.veil_.encoder.parameters(), strict=True))
+
+
+def test_an_edited_schema_is_obeyed(small):
+    X, S, _ = small
+    schema = Schema.infer(X).edit("role", role="drop").edit("skill", role="keep").edit("height", lower=100.0, upper=250.0,
+                                                                                    starts=())  # fmt: skip
+    released = quick(schema=schema).fit(X, sensitive_features=S["sex"]).transform(X)
+    assert list(released.columns) == ["town", "skill", "height"]
+    assert released["skill"].equals(X["skill"])
+
+
+def test_constant_column_passes_unchanged(small):
+    X, S, _ = small
+    released = quick().fit(X.assign(one="same", two=3), sensitive_features=S["sex"]).transform(X.assign(one="same", two=3))
+    assert set(released["one"]) == {"same"}
+    assert set(released["two"]) == {3}
+
+
+def test_progress_goes_to_standard_error(small, capsys):
+    X, S, _ = small
+    quick(progress=True).fit(X, sensitive_features=S["sex"])
+    shown = capsys.readouterr()
+    assert "Training: 12/12 steps" in shown.err
+    assert not shown.out
+    quick(progress=False).fit(X, sensitive_features=S["sex"])
+    assert not capsys.readouterr().err

@@ -1,0 +1,56 @@
+"""Imports point one way. The order of rooms below is the architecture; a room may import only rooms above it."""
+
+import ast
+from pathlib import Path
+
+import fairveil
+
+ROOMS = [
+    ["errors"],
+    ["tables", "metrics", "archive", "bound", "datasets"],
+    ["schema"],
+    ["codec", "auditing"],
+    ["sensitive", "objectives"],
+    ["encoders"],
+    ["adversaries", "veil"],
+    ["game"],
+    ["estimators"],
+    ["demo"],
+    ["cli"],
+]
+#: The audit and the metrics see arrays and results only.
+NEVER = {"auditing": {"game", "encoders", "estimators", "veil", "adversaries", "codec", "schema"}}
+ROOT = Path(fairveil.__file__).parent
+
+
+def rooms_imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fairveil."):
+            found.add(node.module.split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("fairveil.")}
+    return found
+
+
+def test_every_room_is_in_the_order():
+    rooms = {p.stem if p.is_file() else p.name for p in ROOT.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    assert rooms - {"__init__"} == {room for level in ROOMS for room in level}
+
+
+def test_imports_point_one_way():
+    level = {room: i for i, rooms in enumerate(ROOMS) for room in rooms}
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        room = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        for other in rooms_imported(path) - {room}:
+            if level[other] >= level[room] or other in NEVER.get(room, set()):
+                wrong.append(f"{path.relative_to(ROOT)} imports {other}")
+    assert not wrong
+
+
+def test_schema_and_metrics_do_not_need_torch():
+    for room in ("schema.py", "tables.py", "metrics.py", "bound.py"):
+        assert "torch" not in (ROOT / room).read_text(encoding="utf-8")

@@ -1,0 +1,90 @@
+"""The scikit-learn contract, on real (tiny) training."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from conftest import QUICK, people
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fairveil import ClippedWarning, FairEncoder, FairFrontier, Training
+
+TINY = Training(steps=2, batch_size=16, adversary_steps=1, hidden=(4,), noise_dim=2, adversary_hidden=((4,),), rounds=1)
+# The first column of whatever the checks pass is the sensitive one, and it is a number: hence squared loss. They pass as
+# few as ten rows, which verify no budget, so the budget is one that no release can exceed.
+ESTIMATORS = [
+    FairEncoder(1e9, sensitive_columns=[0], loss="squared", training=TINY, progress=False, random_state=0),
+    FairFrontier([1e8, 1e9], sensitive_columns=[0], loss="squared", training=TINY, progress=False, random_state=0),
+]
+
+
+@parametrize_with_checks(ESTIMATORS)
+@pytest.mark.filterwarnings("ignore::fairveil.ClippedWarning")
+def test_estimator_checks(estimator, check):
+    check(estimator)
+
+
+def encoder(**settings):
+    return FairEncoder(**{"budget": 50.0, "training": QUICK, "progress": False, "random_state": 0, **settings})
+
+
+def test_clone_keeps_every_parameter(small):
+    original = encoder(loss="zero_one", sees_sensitive=True, confidence=0.9)
+    assert clone(original).get_params() == original.get_params()
+
+
+def test_set_output(small):
+    X, S, _ = small
+    fitted = encoder().set_output(transform="polars").fit(X, sensitive_features=S["sex"])
+    assert type(fitted.transform(X)).__module__.startswith("polars")
+    array = np.random.default_rng(0).normal(size=(100, 2))
+    wrapped = encoder(budget=1e6).set_output(transform="pandas").fit(array, sensitive_features=array[:, 0] > 0)
+    assert list(wrapped.transform(array).columns) == ["x0", "x1"]
+
+
+def test_pipeline_and_grid_search_with_metadata_routing():
+    X, S, y = people(400)
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipeline = make_pipeline(
+            encoder(unseen="most_frequent").set_fit_request(sensitive_features=True),
+            OneHotEncoder(handle_unknown="ignore"),
+            LogisticRegression(max_iter=200),
+        )
+        search = GridSearchCV(pipeline, {"fairencoder__budget": [40.0, 60.0]}, cv=2)
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ClippedWarning)
+            search.fit(X, y, sensitive_features=S["sex"])
+        assert set(search.cv_results_["param_fairencoder__budget"]) == {40.0, 60.0}
+        assert len(search.predict(X)) == len(X)
+
+
+def test_pipeline_with_an_encoder_that_sees_s():
+    X, S, y = people(400)
+    with sklearn.config_context(enable_metadata_routing=True):
+        sees = encoder(sees_sensitive=True)
+        sees.set_fit_request(sensitive_features=True).set_transform_request(sensitive_features=True)
+        pipeline = make_pipeline(sees, OneHotEncoder(handle_unknown="ignore"), LogisticRegression(max_iter=200))
+        pipeline.fit(X, y, sensitive_features=S["sex"])
+        assert len(pipeline.predict(X, sensitive_features=S["sex"])) == len(X)
+
+
+def test_pipeline_without_routing_when_s_is_inside_x():
+    X, S, y = people(400)
+    both = X.assign(sex=S["sex"])
+    pipeline = make_pipeline(encoder(sensitive_columns=["sex"]), OneHotEncoder(handle_unknown="ignore"), LogisticRegression())
+    assert len(pipeline.fit(both, y).predict(both)) == len(X)
+
+
+def test_feature_names_in(small):
+    X, S, _ = small
+    fitted = encoder().fit(X, sensitive_features=S["sex"])
+    assert fitted.feature_names_in_.tolist() == list(X.columns)
+    assert fitted.n_features_in_ == X.shape[1]
+    assert isinstance(fitted.transform(X), pd.DataFrame)
