@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import QUICK, people
+from helpers import QUICK, people
 
 import fairveil as fv
 from fairveil import FairEncoder, FairFrontier, InputError, Schema, Training
@@ -86,8 +86,9 @@ SECRETS = {
     "no columns": (pd.DataFrame(index=range(200)), "no columns|0"),
     "too many values": (np.arange(400.0).reshape(200, 2) + 0.5, "one single value|distinct|squared"),
     "equal to a column of X": (X["role"], "'role' of X is the sensitive column"),
+    "a column of X by other names": (X["role"].map({"wife": 0, "husband": 1, "other": 2}), "'role' of X is the sensitive"),
     "three dimensions": (np.zeros((200, 1, 1)), "3 dimensions"),
-    "mixed types": (["f", 1] * 100, "mixes types|string or a number|sensitive"),
+    "mixed types": (np.array(["f", 1] * 100, dtype=object), "mixes types|string or a number|sensitive"),
 }
 
 
@@ -108,7 +109,7 @@ def test_a_continuous_s_under_log_loss():
     ("secret", "message"),
     [
         (SEX, "needs numbers"),
-        (pd.Series([1.0, np.nan] * 100), "missing values"),
+        (pd.Series([np.nan] * 200), "no value at all"),
         (pd.Series([1.0, np.inf] * 100), "infinity"),
         (pd.Series([1.0] * 200), "nothing to hide"),
     ],
@@ -225,7 +226,7 @@ TRANSFORMS = {
     "off the grid": (lambda: X.assign(skill=2.5), "'skill' holds numbers off its grid"),
     "infinity": (lambda: X.assign(height=-np.inf), "'height' holds infinity"),
     "no rows": (lambda: X[:0], "0 sample"),
-    "an array instead of a frame": (lambda: X.to_numpy(), "feature names|mixes|string or a number"),
+    "an array of too few columns": (lambda: X.to_numpy()[:, :3], "3 features"),
 }
 
 

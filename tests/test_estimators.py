@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
-from conftest import QUICK, people
+from helpers import QUICK, people
 
 import fairveil as fv
 from fairveil import FairEncoder, FairFrontier, Schema
@@ -85,10 +85,23 @@ def test_missing_values_of_s_are_a_class_of_their_own(small):
 def test_continuous_s(small):
     X, _, _ = small
     encoder = quick(loss="squared", sees_sensitive=True)
-    secret = X["height"] * 2.0
+    secret = X["height"] + np.random.default_rng(0).normal(size=len(X))
     released = encoder.fit(X, sensitive_features=secret).transform(X, sensitive_features=secret)
     assert released.shape == X.shape
     assert not encoder.veil_.sensitive.discrete
+
+
+def test_missing_values_of_a_continuous_s_are_hidden_too(small):
+    X, _, _ = small
+    secret = (X["height"] * 2.0).where(np.arange(len(X)) % 4 != 0)
+    assert quick(loss="squared").fit(X, sensitive_features=secret).veil_.sensitive.width == 3
+
+
+def test_an_array_for_a_fitted_frame_is_read_by_position(small, fitted):
+    X = small[0]
+    with pytest.warns(UserWarning, match="valid feature names"):
+        released = fitted.transform(X.to_numpy())
+    pd.testing.assert_frame_equal(pd.DataFrame(released, columns=X.columns).astype(X.dtypes), fitted.transform(X))
 
 
 def test_s_inside_x_is_not_released(small):

@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 import torch
-from conftest import QUICK
+from helpers import QUICK
 
 import fairveil as fv
 from fairveil import FairEncoder, VeilFileError

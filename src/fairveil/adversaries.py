@@ -20,20 +20,26 @@ class Opponent:
 
 
 class Panel(nn.Module):
-    """Several networks that look at the same release."""
+    """Several networks that look at the same release.
 
-    def __init__(self, layout: Layout, opponents: Sequence[Opponent], members: int) -> None:
+    dropout: the chance that a network in training does not see a slot. Without it an adversary learns the training rows
+    by heart (its advantage there is several times that on new rows), and the encoder then fights its memory.
+    """
+
+    def __init__(self, layout: Layout, opponents: Sequence[Opponent], members: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.opponents = tuple(opponents)
+        self.dropout = dropout
         self.networks = nn.ModuleList(
             BatchedMLP(members, layout.width, opponent.hidden, opponent.outputs) for opponent in opponents
         )
 
-    def forward(self, released: Tensor) -> list[Tensor]:
-        """Raw outputs (members, rows, outputs) of every network."""
-        import os
-        d=float(os.environ.get("DROP","0"))
-        if d and torch.is_grad_enabled(): released=torch.nn.functional.dropout(released,d)
+    def forward(self, released: Tensor, generator: torch.Generator | None = None) -> list[Tensor]:
+        """Raw outputs (members, rows, outputs) of every network; with a generator, slots are dropped."""
+        if generator is not None and self.dropout > 0:
+            shape = released.shape[-2:]
+            seen = torch.rand(shape, generator=generator, device=released.device) >= self.dropout
+            released = released * (seen.to(released.dtype) / (1.0 - self.dropout))
         return [network(released) for network in self.networks]
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:

@@ -374,7 +374,7 @@ def _infer_number(
             "Give it the role 'drop', or rescale it."
         ]
     grid = _grid(distinct)
-    whole = grid >= 1.0 and bool(np.all(distinct == np.round(distinct)))
+    whole = grid >= 1.0 and bool(np.all((distinct - lower) % grid == 0))
     lower = lower if whole else math.floor(lower / grid) * grid
     spread = float(values.std()) if scale == "std" else upper - lower
     lower = _tidy(lower, grid)

@@ -1,6 +1,6 @@
 """The sensitive features: one or several columns whose joint value is hidden, or numbers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from fairveil.errors import InputError, rows_named
 from fairveil.schema import Column, Schema, infer_column
 from fairveil.tables import missing_mask
 
-#: A numeric S with more distinct values than this is taken for a continuous one.
+#: More distinct values than this are no classes; fewer are enough to tell where they are not whole numbers.
 MOST_CLASSES = 256
+MOST_FRACTIONS = 20
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Sensitive:
 
     @property
     def width(self) -> int:
-        """Columns an encoder needs to see S: one a joint class, or one a number."""
-        return len(self.joint) if self.discrete else len(self.columns)
+        """Columns an encoder needs to see S: one a joint class, or one a number (and whether it is missing)."""
+        return len(self.joint) if self.discrete else Schema(self.columns).layout.width
 
     @property
     def classes(self) -> tuple[int, ...]:
@@ -65,7 +66,7 @@ class Sensitive:
         return torch.from_numpy(found)
 
     def numbers(self, table: pa.Table) -> Tensor:
-        """A continuous S, standardised: (rows, columns), float32."""
+        """A continuous S, standardised: (rows, width), float32. Where it can be missing, that is a number too."""
         self._check(table)
         return Codec(Schema(self.columns)).encode(table.select([column.name for column in self.columns]))
 
@@ -116,7 +117,8 @@ def _discrete(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
     if missing.all():
         return Column(name, "categorical", categories=("",)), [f"The sensitive column {name!r} holds no value at all."]
     distinct = values.filter(pa.array(~missing)).unique().to_pylist()
-    if len(distinct) > MOST_CLASSES:
+    fractions = pa.types.is_floating(values.type) and any(value != round(value) for value in distinct)
+    if len(distinct) > (MOST_FRACTIONS if fractions else MOST_CLASSES):
         return Column(name, "categorical", categories=("",)), [
             f"The sensitive column {name!r} has {len(distinct)} distinct values. If it is a number, use loss='squared' "
             "(the MMSE adversary); otherwise group its values."
@@ -130,12 +132,11 @@ def _continuous(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
     missing = missing_mask(values)
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
         return plain, [f"loss='squared' needs numbers, but the sensitive column {name!r} holds {values.type}."]
-    if missing.any():
-        return plain, [f"The sensitive column {name!r} has missing values "
-                       f"({rows_named(np.flatnonzero(missing).tolist())}). Fill them or drop those rows."]  # fmt: skip
-    numbers = values.to_numpy().astype(np.float64)
+    numbers = values.to_numpy().astype(np.float64)[~missing]
+    if not len(numbers):
+        return plain, [f"The sensitive column {name!r} holds no value at all."]
     if not np.isfinite(numbers).all():
         return plain, [f"The sensitive column {name!r} holds infinity. Replace it by a number."]
-    if numbers.std() == 0:
+    if numbers.std() == 0 and not missing.any():
         return plain, [f"The sensitive column {name!r} holds one single value in all rows: there is nothing to hide."]
-    return Column(name, "continuous", family="number", center=numbers.mean(), scale=numbers.std()), []
+    return replace(plain, missing=bool(missing.any()), center=numbers.mean(), scale=numbers.std() or 1.0), []

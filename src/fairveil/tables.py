@@ -4,6 +4,7 @@ pandas, polars and pyarrow tables and two-dimensional arrays are read into one f
 room needs to know which library the caller uses.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,11 +61,14 @@ class Table:
         return _to_numpy(released, self.origin, keep_types)
 
 
-def read_table(data: Any) -> Table:
-    """Read a pandas, polars or pyarrow table or a two-dimensional array; list every problem at once."""
+def read_table(data: Any, names: Sequence[str] | None = None) -> Table:
+    """Read a pandas, polars or pyarrow table or a two-dimensional array; list every problem at once.
+
+    names: what to call the columns of an array; x0, x1, ... by default.
+    """
     if is_frame(data):
         return _read_frame(data)
-    return _read_array(np.asarray(data), data)
+    return _read_array(np.asarray(data), names)
 
 
 def read_columns(data: Any, default: str) -> pa.Table:
@@ -73,7 +77,7 @@ def read_columns(data: Any, default: str) -> pa.Table:
         return read_table(data).arrow
     if is_series(data):
         name = getattr(data, "name", None)
-        return pa.table({name if isinstance(name, str) and name else default: _series_to_arrow(data)})
+        return pa.table({name if isinstance(name, str) and name else default: _plain(_series_to_arrow(data))})
     array = np.asarray(data)
     if array.ndim == 1:
         return pa.table({default: _array_to_arrow(array, default)})
@@ -114,13 +118,13 @@ def _name_problems(names: list[Any]) -> list[str]:
     return [f"Column name {name!r} occurs {names.count(name)} times. Column names must be unique." for name in twice]
 
 
-def _read_array(array: np.ndarray, origin: Any) -> Table:
+def _read_array(array: np.ndarray, names: Sequence[str] | None) -> Table:
     if array.ndim != 2:
         raise InputError(
             f"Expected a table or a 2D array, got an array of {array.ndim} dimensions. Reshape your data: "
             "one row a record, one column a feature."
         )
-    names = [f"x{i}" for i in range(array.shape[1])]
+    names = [f"x{i}" for i in range(array.shape[1])] if names is None else list(names)
     columns = [_array_to_arrow(array[:, i], name) for i, name in enumerate(names)]
     return Table(pa.table(dict(zip(names, columns, strict=True))), array)
 

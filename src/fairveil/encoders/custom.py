@@ -21,7 +21,7 @@ class Custom(Encoder):
         super().__init__(layout, spec, members)
         self.inputs = layout.width + spec.sensitive_width + spec.noise_dim
         self.outputs = head_width(layout)
-        module = self._make()
+        module = self._make(seed=0)
         if list(module.buffers()):
             raise InputError("A module for 'architecture' must have no buffers (such as batch norm's): they mix rows.")
         self.names = [name for name, _ in module.named_parameters()]
@@ -30,7 +30,13 @@ class Custom(Encoder):
         self._template = [module.to("meta")]
         self.head = make_head(spec.release, layout)
 
-    def _make(self) -> nn.Module:
+    def _make(self, seed: int) -> nn.Module:
+        """A module with weights of its own choice, seeded without touching the global random state."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self._checked()
+
+    def _checked(self) -> nn.Module:
         architecture = self.spec.architecture
         assert callable(architecture)
         # A module given as such is every member's start; a factory draws a start for each.
@@ -60,12 +66,9 @@ class Custom(Encoder):
         return released
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
-        """Let the module draw its own weights, seeded by each member's generator, without touching the global state."""
+        """Let the module draw its own weights, seeded by each member's generator."""
         for member, generator in enumerate(generators):
-            seed = int(torch.randint(2**31, (1,), generator=generator).item())
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
-                fresh = [p.detach() for p in self._make().parameters()]
+            fresh = self._make(int(torch.randint(2**31, (1,), generator=generator).item())).parameters()
             with torch.no_grad():
                 for stacked, parameter in zip(self.stacked, fresh, strict=True):
                     stacked[member] = parameter

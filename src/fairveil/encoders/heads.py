@@ -17,7 +17,7 @@ from fairveil.objectives.distortion import Release
 from fairveil.schema import Layout
 
 #: Odds with which a fresh encoder keeps the original category, as a log.
-START_LOG_ODDS = float(__import__("os").environ.get("SLO","3.5"))
+START_LOG_ODDS = 3.5
 #: The deviation of the noise on numbers at the start, on the schema's scale.
 START_DEVIATION = 0.05
 

@@ -43,12 +43,14 @@ class GameEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if is_frame(X):
             table = read_table(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
-            if not len(table):
-                raise InputError("Found array with 0 sample(s) while a minimum of 1 is required: X has no rows.")
             if not table.names:
                 raise InputError("Found array with 0 feature(s) while a minimum of 1 is required: X has no columns.")
+            if not len(table):
+                raise InputError("Found array with 0 sample(s) while a minimum of 1 is required: X has no rows.")
             return table
-        return read_table(validate_data(self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan"))
+        array = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
+        # An array for an estimator that was fitted on a frame is read by position, as scikit-learn does.
+        return read_table(array, names=None if reset else getattr(self, "feature_names_in_", None))
 
     def _prepare(self, X: Any, y: Any, sensitive_features: Any) -> Prepared:
         table = self._read(X, reset=True)
@@ -65,6 +67,7 @@ class GameEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             target_weight=self.target_weight,
             sees_sensitive=self.sees_sensitive,
             per_column=self.per_column_adversaries,
+            bins=self.release == "sampled" and self.architecture != "gaussian",
         )
 
     def _settings(self) -> Settings:
@@ -83,6 +86,13 @@ class GameEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             show_progress=bool(self.progress),
             checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
         )
+
+    def get_metadata_routing(self) -> Any:
+        """Who asks for `sensitive_features`: `fit`, and `transform` only if the encoder sees S."""
+        routing = super().get_metadata_routing()
+        if not self.sees_sensitive:
+            routing.transform.requests.pop("sensitive_features", None)
+        return routing
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -79,14 +79,17 @@ def prepare(
     target_weight: float,
     sees_sensitive: bool,
     per_column: bool,
+    bins: bool,
 ) -> Prepared:
     """Check everything and encode it."""
     if len(table) < FEWEST_TABLE_ROWS:
         raise InputError(f"Found n_samples = {len(table)} rows; at least {FEWEST_TABLE_ROWS} are needed to learn a veil.")
     inferred = schema is None
     schema = Schema.infer(table, sensitive=inside) if schema is None else _with_sensitive(schema, inside)
+    if not bins:
+        schema = schema.without_bins()
     if not any(column.role == "encode" for column in schema.columns):
-        raise InputError("There is no column to encode: X has 0 feature(s) (minimum of 1 is required) beside S.")
+        raise InputError(f"There is no column to encode: X has {len(table.names)} feature(s), none of them to be encoded.")
     sensitive = describe_sensitive(secret, discrete=loss.discrete)
     if inferred:
         _refuse_copies(table, secret, inside)
@@ -147,21 +150,30 @@ def _with_sensitive(schema: Schema, inside: list[str]) -> Schema:
 
 
 def _refuse_copies(table: Table, secret: pa.Table, inside: list[str]) -> None:
-    """A column of X that equals a sensitive one, left in by mistake."""
+    """A column of X that is a sensitive one, as it stands or under other names for its values."""
     problems = [
-        f"Column {name!r} of X is the sensitive column {other!r} itself. Take it out of X, or name it in "
-        "sensitive_columns. (To censor it all the same, pass a schema that gives it the role 'encode'.)"
+        f"Column {name!r} of X is the sensitive column {other!r} itself, perhaps under other names. Take it out of X, or "
+        "name it in sensitive_columns. (To censor it all the same, pass a schema that gives it the role 'encode'.)"
         for name in table.names
         for other in secret.column_names
-        if name not in inside and table.arrow[name].equals(secret[other])
+        if name not in inside and _is_copy(table.arrow[name], secret[other])
     ]
     if problems:
         raise InputError(problems)
 
 
+def _is_copy(column: pa.ChunkedArray, secret: pa.ChunkedArray) -> bool:
+    if column.equals(secret):
+        return True
+    coded = [values.combine_chunks().dictionary_encode() for values in (column, secret)]
+    # Values numbered in the order of their first appearance: equal numbers mean that each determines the other.
+    few = len(coded[0].dictionary) <= len(column) // 2
+    return few and coded[0].indices.equals(coded[1].indices)
+
+
 def _secrets(sensitive: Sensitive, secret: pa.Table, per_column: bool) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
     if not sensitive.discrete:
-        return (sensitive.numbers(secret),), (len(sensitive.columns),)
+        return (sensitive.numbers(secret),), (sensitive.width,)
     targets, outputs = [sensitive.classes_of(secret)], [len(sensitive.joint)]
     if per_column and len(sensitive.columns) > 1:
         targets += list(sensitive.codes(secret).unbind(dim=1))

@@ -63,7 +63,7 @@ def _named(game: "Game") -> dict[str, Tensor]:
     return named | {f"best.{i}": p for i, p in enumerate(game.best)}
 
 
-def _optimisers(game: "Game") -> dict[str, torch.optim.Adam]:
+def _optimisers(game: "Game") -> dict[str, torch.optim.AdamW]:
     return {"encoder_optimiser": game.encoder_optimiser, "panel_optimiser": game.panel_optimiser}
 
 

@@ -1,14 +1,14 @@
 """The loop: J adversary steps, one encoder step, now and then a judgement on validation rows."""
 
+import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-
 
 from fairveil.adversaries import Opponent, Panel
 from fairveil.encoders import Encoder, build_encoder
@@ -43,17 +43,17 @@ class Game:
         self.device = device
         self.generator = torch.Generator(device).manual_seed(seed)
         self.encoder = build_encoder(problem.layout, problem.spec, problem.members)
-        self.panel = Panel(problem.layout, _opponents(problem), problem.members)
+        self.panel = Panel(problem.layout, _opponents(problem), problem.members, training.adversary_dropout)
         self.predictors: Panel | None = None
         if problem.tasks:
             heads = [Opponent(training.adversary_hidden[0], t.outputs, i) for i, t in enumerate(problem.tasks)]
-            self.predictors = Panel(problem.layout, heads, problem.members)
+            self.predictors = Panel(problem.layout, heads, problem.members, training.adversary_dropout)
         for player in self.players:
             player.initialise(_member_generators(problem.seeds, seed))
             player.to(device)
-        self.encoder_optimiser = _adam(self.encoder.parameters(), training.learning_rate)
+        self.encoder_optimiser = _adamw(self.encoder.parameters(), training.learning_rate, 0.0)
         others = [p for player in self.players[1:] for p in player.parameters()]
-        self.panel_optimiser = torch.optim.AdamW(others, lr=training.adversary_learning_rate, weight_decay=float(__import__("os").environ.get("WD","0")), fused=True)
+        self.panel_optimiser = _adamw(others, training.adversary_learning_rate, training.adversary_decay)
         self.average = [p.detach().clone() for p in self.encoder.parameters()]
         self.best = [p.clone() for p in self.average]
         self.best_score = torch.full((problem.members,), math.inf, device=device)
@@ -79,16 +79,17 @@ class Game:
         done = self.step / training.steps
         factor = training.final_rate + (1 - training.final_rate) * (1 + math.cos(math.pi * done)) / 2
         self.encoder_optimiser.param_groups[0]["lr"] = training.learning_rate * factor
-        self.panel_optimiser.param_groups[0]["lr"] = training.adversary_learning_rate * max(factor,float(__import__("os").environ.get("AFL","0")))
+        self.panel_optimiser.param_groups[0]["lr"] = training.adversary_learning_rate * factor
 
     def adversary_step(self, batch: Rows) -> None:
         """All who look at the release improve on it, for fixed encoders."""
         with torch.no_grad():
             release = self.encoder(batch.x, batch.sensitive, self.encoder.noise(len(batch), self.generator))
-        losses = panel_losses(self.panel, [self.problem.loss] * len(batch.secrets), release.values, batch.secrets).sum()
+        secret_losses = [self.problem.loss] * len(batch.secrets)
+        losses = panel_losses(self.panel, secret_losses, release.values, batch.secrets, self.generator).sum()
         if self.predictors is not None:
             tasks = [task.loss for task in self.problem.tasks]
-            losses = losses + panel_losses(self.predictors, tasks, release.values, batch.tasks).sum()
+            losses = losses + panel_losses(self.predictors, tasks, release.values, batch.tasks, self.generator).sum()
         self.panel_optimiser.zero_grad(set_to_none=True)
         losses.backward()  # type: ignore[no-untyped-call]
         self.panel_optimiser.step()
@@ -229,8 +230,8 @@ def _member_generators(seeds: Sequence[int], seed: int) -> list[torch.Generator]
     return [torch.Generator().manual_seed((seed + 7919 * number) % 2**63) for number in seeds]
 
 
-def _adam(parameters: "Sequence[nn.Parameter] | object", rate: float) -> torch.optim.Adam:
-    return torch.optim.Adam(list(parameters), lr=rate, betas=(0.9, 0.999), fused=True)  # type: ignore[call-overload]
+def _adamw(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> torch.optim.AdamW:
+    return torch.optim.AdamW(list(parameters), lr=rate, weight_decay=decay, fused=True)
 
 
 def _with_weights(problem: Problem, weights: Sequence[Tensor], device: torch.device) -> Encoder:
@@ -249,8 +250,6 @@ def _note(game: Game) -> str:
 
 def _fingerprint(problem: Problem, train: Rows, seed: int) -> str:
     """Tells games apart, so that a checkpoint is not continued with other data or settings."""
-    import hashlib
-
     digest = hashlib.sha256()
     for tensor in (train.x, *train.secrets, *train.tasks, problem.bounds.values):
         digest.update(tensor.detach().cpu().numpy().tobytes())

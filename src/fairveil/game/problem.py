@@ -18,7 +18,8 @@ class Training:
 
     steps: encoder steps T. adversary_steps: J, each on a fresh minibatch with fresh noise, before every encoder step.
     hidden, noise_dim: the encoder's layers and the noise at its input.
-    adversary_hidden: the layers of each adversary. restarts: how often one of them is drawn anew, in turn.
+    adversary_hidden: the layers of each adversary. adversary_dropout, adversary_decay: the chance that it does not see
+        a slot in training and its weight decay, both against learning the training rows by heart. restarts: how often one of them is drawn anew, in turn.
     softness: the encoder faces softness x log sum exp(advantage / softness), a soft maximum over adversaries (nats).
     average: weight of the past in the exponential average of the encoder that is released.
     final_rate: learning rates fall along a half cosine to this fraction.
@@ -30,12 +31,14 @@ class Training:
     steps: int = 1000
     batch_size: int = 1024
     adversary_steps: int = 3
-    learning_rate: float = 2e-3
+    learning_rate: float = 4e-3
     adversary_learning_rate: float = 2e-3
     hidden: tuple[int, ...] = (128, 128)
     noise_dim: int = 16
     full_covariance: bool = False
     adversary_hidden: tuple[tuple[int, ...], ...] = ((128, 128), (256,))
+    adversary_dropout: float = 0.2
+    adversary_decay: float = 1.0
     restarts: int = 0
     softness: float = 0.02
     average: float = 0.99
@@ -56,9 +59,11 @@ class Training:
         for name in ("learning_rate", "adversary_learning_rate", "softness", "final_rate"):
             if not 0 < getattr(self, name) < float("inf"):
                 problems.append(must_be("Training", name, "a finite number above 0", getattr(self, name)))
-        for name in ("average", "select_after"):
+        for name in ("average", "select_after", "adversary_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 problems.append(must_be("Training", name, "in [0, 1)", getattr(self, name)))
+        if not 0 <= self.adversary_decay < float("inf"):
+            problems.append(must_be("Training", "adversary_decay", "a finite number of at least 0", self.adversary_decay))
         if not (self.validation > 0 and self.held_out > 0 and self.validation + self.held_out < 1):
             problems.append("The 'validation' and 'held_out' parameters of Training must be above 0 and sum to below 1.")
         if not self.adversary_hidden:

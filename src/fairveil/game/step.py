@@ -13,19 +13,31 @@ from fairveil.objectives import ConstraintState, Loss
 from fairveil.objectives.distortion import Release
 
 
-def panel_losses(panel: Panel, losses: Sequence[Loss], released: Tensor, targets: Sequence[Tensor]) -> Tensor:
-    """Mean loss of every network on a release: (members, networks)."""
+def panel_losses(
+    panel: Panel,
+    losses: Sequence[Loss],
+    released: Tensor,
+    targets: Sequence[Tensor],
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Mean loss of every network on a release: (members, networks). With a generator, in training (slots dropped)."""
     columns = []
-    for opponent, output in zip(panel.opponents, panel(released), strict=True):
+    for opponent, output in zip(panel.opponents, panel(released, generator), strict=True):
         truth = targets[opponent.target]
         truth = truth.expand(output.shape[0], *truth.shape)
         columns.append(losses[opponent.target].rows(output, truth).mean(dim=1))
     return torch.stack(columns, dim=1)
 
 
-def advantages(problem: Problem, panel: Panel, released: Tensor, secrets: Sequence[Tensor]) -> Tensor:
+def advantages(
+    problem: Problem,
+    panel: Panel,
+    released: Tensor,
+    secrets: Sequence[Tensor],
+    generator: torch.Generator | None = None,
+) -> Tensor:
     """What each adversary gains over guessing from the prior, in units of the loss: (members, adversaries)."""
-    losses = panel_losses(panel, [problem.loss] * len(secrets), released, secrets)
+    losses = panel_losses(panel, [problem.loss] * len(secrets), released, secrets, generator)
     chance = torch.tensor([problem.chances[o.target] for o in panel.opponents], device=losses.device)
     return chance - losses
 
@@ -35,9 +47,6 @@ def strongest(advantage: Tensor, softness: float) -> Tensor:
 
     Pushing an adversary's loss above chance earns nothing, because a fresh one would simply turn its answers round.
     """
-    import os
-    if os.environ.get("CAP","1")=="0":
-        return softness * torch.logsumexp(advantage / softness, dim=1)
     return softness * torch.logsumexp(advantage.clamp_min(0.0) / softness, dim=1)
 
 
@@ -62,7 +71,8 @@ def encoder_aim(
 ) -> EncoderAim:
     """-L + lambda task + constraint (`eq:generalopt-oneApp`, `eq:penaltymethodsupp`), summed over members."""
     release: Release = encoder(batch.x, batch.sensitive, encoder.noise(len(batch), generator))
-    leak = strongest(advantages(problem, panel, release.values, batch.secrets), problem.training.softness)
+    advantage = advantages(problem, panel, release.values, batch.secrets, generator)
+    leak = strongest(advantage, problem.training.softness)
     rows = problem.bounds.of_rows(problem.distortion.expected(release, batch.x))
     violation = rows.mean(dim=1) - aim
     total = leak + problem.constraint.term(state, violation)
