@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fairveil.auditing import Probe, probe
 from fairveil.datasets import Split, load_adult
+from fairveil.errors import InputError
 from fairveil.estimators import FairEncoder, FairFrontier
 from fairveil.game import Training
 from fairveil.metrics import Estimate
@@ -36,7 +37,8 @@ class Point:
 def run_demo(output: Path, budgets: list[float], *, steps: int, seed: int, progress: bool) -> list[Point]:
     """Train, choose, release, probe; writes `censored.csv`, `frontier.png`, `frontier.json` and `sex.veil`."""
     console = Console(width=None if Console().is_terminal else 120)
-    output.mkdir(parents=True, exist_ok=True)
+    if output.exists() and not output.is_dir():
+        raise InputError(f"{output} is a file. Name a folder for the results with --output.")
     train, test = load_adult("I")
     console.print(f"UCI Adult: {len(train):,} training and {len(test):,} test rows, hiding sex in {train.X.shape[1]} columns.")
     frontier = FairFrontier(
@@ -50,6 +52,7 @@ def run_demo(output: Path, budgets: list[float], *, steps: int, seed: int, progr
     chosen = _choose(frontier, met, train, seed)
     console.print(_table(points, chosen))
     encoder = frontier.encoder(chosen)
+    output.mkdir(parents=True, exist_ok=True)
     encoder.save(output / "sex.veil")
     release_shuffled(encoder, train).to_csv(output / "censored.csv", index=False)
     plot_frontier(points, chosen, output / "frontier.png")

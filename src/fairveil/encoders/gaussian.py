@@ -17,7 +17,7 @@ from fairveil.schema import Layout
 
 
 class Gaussian(Encoder):
-    """Parameters: `shift` (members, d), `class_shift` (members, sensitive_width, d), `factor` of the covariance.
+    """Parameters: `shift` (members, d); if it sees S, `class_shift` (members, sensitive_width, d); `factor`.
 
     Diagonal: factor (members, d) holds the deviations. Full: factor (members, d, d) with P = factor factor'.
     """
@@ -29,7 +29,9 @@ class Gaussian(Encoder):
                              "Use 'feedforward' for mixed tables.")  # fmt: skip
         dimension = len(layout.numbers)
         self.shift = nn.Parameter(torch.zeros(members, dimension))
-        self.class_shift = nn.Parameter(torch.zeros(members, spec.sensitive_width, dimension))
+        self.class_shift: nn.Parameter | None = None
+        if spec.sensitive_width:
+            self.class_shift = nn.Parameter(torch.zeros(members, spec.sensitive_width, dimension))
         shape = (members, dimension, dimension) if spec.full_covariance else (members, dimension)
         self.factor = nn.Parameter(torch.zeros(shape))
         self.snap = Snap(layout)
@@ -37,7 +39,7 @@ class Gaussian(Encoder):
     def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Release:
         """Shift, add noise, clip to the range and round to the grid."""
         moved = rows + self.shift.unsqueeze(1)
-        if sensitive is not None:
+        if self.class_shift is not None and sensitive is not None:
             moved = moved + torch.matmul(sensitive, self.class_shift)
         if self.spec.full_covariance:
             moved = moved + torch.matmul(noise.normal, self.factor.transpose(1, 2))

@@ -136,7 +136,7 @@ class Game:
         """
         encoder = self.averaged()
         release = encoder(rows.x, rows.sensitive, encoder.noise(len(rows), self.generator))
-        distortion = self.problem.bounds.of_rows(self.problem.distortion.realised(release, rows.x))
+        distortion = self.problem.bounds.of_rows(self.problem.distortion.expected(release, rows.x))
         mean, spread = distortion.mean(dim=1), distortion.std(dim=1)
         leak = advantages(self.problem, self.panel, release.values, rows.secrets).amax(dim=1)
         bound = self.problem.bounds.values.to(self.device)

@@ -80,7 +80,4 @@ def encoder_aim(
         losses = panel_losses(predictors, [task.loss for task in problem.tasks], release.values, batch.tasks)
         weights = torch.tensor([task.weight for task in problem.tasks], device=losses.device)
         total = total + losses @ weights
-    with torch.no_grad():
-        # Of the rows as released, whose spread is wider than that of their expectation.
-        spread = problem.bounds.of_rows(problem.distortion.realised(release, batch.x)).std(dim=1)
-    return EncoderAim(total.sum(), violation, spread.detach())
+    return EncoderAim(total.sum(), violation, rows.detach().std(dim=1))
