@@ -1,9 +1,9 @@
-"""The claims on UCI Adult, on test rows, by fresh LightGBM models. `make adult` runs all parts (about an hour on 2 cores).
+"""The claims on UCI Adult, on test rows, by fresh LightGBM models. `make adult` runs all parts (an hour on 2 cores).
 
-    python benchmarks/adult.py case1     three seeds: salary, ΔDemP and what is found of sex, beside the control
-    python benchmarks/adult.py case2     S = (sex, relationship), three seeds
-    python benchmarks/adult.py budgets   twenty budgets from 0.1 to 6: distortion on the test rows against the bound
-    python benchmarks/adult.py paper     the paper's own setting: probabilities, cross-entropy, penalty
+python benchmarks/adult.py case1     three seeds: salary, ΔDemP and what is found of sex, beside the control
+python benchmarks/adult.py case2     S = (sex, relationship), three seeds
+python benchmarks/adult.py budgets   twenty budgets from 0.1 to 6: distortion on the test rows against the bound
+python benchmarks/adult.py paper     the paper's own setting: probabilities, cross-entropy, penalty
 """
 
 import argparse
@@ -109,14 +109,15 @@ def distortion_of(encoder: FairEncoder, split: Split) -> float:
 def paper() -> None:
     train, test = load_adult("I")
     schema = Schema.infer(train.X, scale="range")
-    training = Training(steps=2000, batch_size=2048, adversary_steps=1, learning_rate=1e-3, adversary_learning_rate=1e-3,
-                        hidden=(170, 130), noise_dim=113, adversary_hidden=((10, 5),), adversary_dropout=0.0,
-                        adversary_decay=0.0, average=0.0, final_rate=1.0)  # fmt: skip
+    training = Training(steps=2000, batch_size=2048, adversary_steps=1, learning_rate=1e-3,
+                        adversary_learning_rate=1e-3, hidden=(170, 130), noise_dim=113,
+                        adversary_hidden=((10, 5),), adversary_dropout=0.0, adversary_decay=0.0, average=0.0, final_rate=1.0)  # fmt: skip
     rows = []
     for sees in (False, True):
         for budget in (1.0, 3.0):
             encoder = FairEncoder({"categorical": budget, "continuous": 0.05}, schema=schema, release="probabilities",
-                                  constraint="penalty", sees_sensitive=sees, training=training, random_state=0)  # fmt: skip
+                                  constraint="penalty", sees_sensitive=sees, training=training,
+                                  random_state=0)  # fmt: skip
             try:
                 encoder.fit(train.X, sensitive_features=train.S)
             except BudgetNotMet as error:

@@ -34,7 +34,7 @@ def main() -> None:
     together = seconds(lambda: FairFrontier(budgets, **common).fit(train.X, sensitive_features=train.S))
     rows = seconds(lambda: one.transform(train.X, sensitive_features=train.S))
     print(f"matrix product: {matmul_rate():.0f} GFLOP/s with {torch.get_num_threads()} threads")
-    print(f"{STEPS} steps, one budget: {alone:.2f} s; eight budgets together: {together:.2f} s; ratio {together / alone:.2f}")
+    print(f"{STEPS} steps, one budget: {alone:.2f} s; eight together: {together:.2f} s; ratio {together / alone:.2f}")
     print(f"transform: {len(train) / rows:,.0f} rows/s")
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from helpers import people
 
 torch.set_num_threads(2)

@@ -6,7 +6,9 @@ import pandas as pd
 from fairveil import Training
 
 #: A game short enough for a unit test; what it learns is not judged.
-QUICK = Training(steps=12, batch_size=128, adversary_steps=1, hidden=(16,), noise_dim=4, adversary_hidden=((16,),), rounds=3)
+QUICK = Training(
+    steps=12, batch_size=128, adversary_steps=1, hidden=(16,), noise_dim=4, adversary_hidden=((16,),), rounds=3
+)
 
 
 def people(n: int = 600, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame, pd.Series]:

@@ -33,8 +33,8 @@ def test_the_papers_table(nowhere):
     train, _ = load_adult("I")
     schema = Schema.infer(train.X)
     groups = {c.name: len(c.categories) for c in schema.columns if c.kind == "categorical"}
-    assert groups == {"relationship": 6, "age": 9, "workclass": 9, "education": 16, "marital-status": 7, "occupation": 15,
-                      "race": 5, "native-country": 42}  # fmt: skip
+    assert groups == {"relationship": 6, "age": 9, "workclass": 9, "education": 16, "marital-status": 7,
+                      "occupation": 15, "race": 5, "native-country": 42}  # fmt: skip
     numbers = [c.name for c in schema.columns if c.kind == "integer"]
     assert numbers == ["capital-gain", "capital-loss", "hours-per-week", "education-num"]
     assert schema.without_bins().layout.width == 113
@@ -73,7 +73,9 @@ def _folder_with_uci_files() -> Path | None:
     return None
 
 
-@pytest.mark.skipif(_folder_with_uci_files() is None, reason=f"UCI's own files are absent: set {DATA_HOME} to compare them")
+@pytest.mark.skipif(
+    _folder_with_uci_files() is None, reason=f"UCI's own files are absent: set {DATA_HOME} to compare them"
+)
 def test_every_source_gives_the_same_tables(nowhere):
     package = load_adult("II")
     nowhere.setenv(DATA_HOME, str(_folder_with_uci_files()))

@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import QUICK, people
 
 import fairveil as fv
 from fairveil import FairEncoder, FairFrontier, InputError, Schema, Training
+from helpers import QUICK, people
 
 X, S, Y = people(200)
 SEX = S["sex"]
@@ -86,7 +86,10 @@ SECRETS = {
     "no columns": (pd.DataFrame(index=range(200)), "no columns|0"),
     "too many values": (np.arange(400.0).reshape(200, 2) + 0.5, "one single value|distinct|squared"),
     "equal to a column of X": (X["role"], "'role' of X is the sensitive column"),
-    "a column of X by other names": (X["role"].map({"wife": 0, "husband": 1, "other": 2}), "'role' of X is the sensitive"),
+    "a column of X by other names": (
+        X["role"].map({"wife": 0, "husband": 1, "other": 2}),
+        "'role' of X is the sensitive",
+    ),
     "three dimensions": (np.zeros((200, 1, 1)), "3 dimensions"),
     "mixed types": (np.array(["f", 1] * 100, dtype=object), "mixes types|string or a number|sensitive"),
 }

@@ -13,7 +13,9 @@ from fairveil.datasets import load_adult
 
 def run(*arguments, **settings):
     code = "from fairveil.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, **settings)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, **settings
+    )
 
 
 @pytest.fixture(scope="module")

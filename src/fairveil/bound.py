@@ -35,7 +35,12 @@ class Achieved:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values; an infinite bound, where nothing can be claimed, as null."""
-        plain: dict[str, Any] = {"mean": self.mean, "bound": self.bound, "rows": self.rows, "confidence": self.confidence}
+        plain: dict[str, Any] = {
+            "mean": self.mean,
+            "bound": self.bound,
+            "rows": self.rows,
+            "confidence": self.confidence,
+        }
         plain["upper"] = self.upper if math.isfinite(self.upper) else None
         plain["parts"] = {name: part.to_dict() for name, part in self.parts.items()}
         return plain

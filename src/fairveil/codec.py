@@ -162,8 +162,8 @@ def _warn_of_clipping(column: Column, values: pa.ChunkedArray) -> None:
     outside = int(((numbers < lower) | (numbers > upper)).sum())
     if outside:
         warnings.warn(
-            f"Column {column.name!r}: {outside} of {len(numbers)} numbers lie outside the schema's range and were moved "
-            "to its nearest end. Widen 'lower' and 'upper' in the schema if they belong.",
+            f"Column {column.name!r}: {outside} of {len(numbers)} numbers lie outside the schema's range and were "
+            "moved to its nearest end. Widen 'lower' and 'upper' in the schema if they belong.",
             ClippedWarning,
             stacklevel=3,
         )

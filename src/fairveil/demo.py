@@ -40,7 +40,9 @@ def run_demo(output: Path, budgets: list[float], *, steps: int, seed: int, progr
     if output.exists() and not output.is_dir():
         raise InputError(f"{output} is a file. Name a folder for the results with --output.")
     train, test = load_adult("I")
-    console.print(f"UCI Adult: {len(train):,} training and {len(test):,} test rows, hiding sex in {train.X.shape[1]} columns.")
+    console.print(
+        f"UCI Adult: {len(train):,} training and {len(test):,} test rows, hiding sex in {train.X.shape[1]} columns."
+    )
     frontier = FairFrontier(
         budgets, sees_sensitive=True, training=Training(steps=steps), random_state=seed, progress=progress
     ).fit(train.X, sensitive_features=train.S)
@@ -133,11 +135,16 @@ def plot_frontier(points: list[Point], chosen: float | None, path: Path) -> None
     left, right = figure.subplots(1, 2)
     original, released = points[0], points[1:]
     salary = [100 * p.salary_accuracy.value for p in released]
-    for axes, name, label in ((left, "sex_auc", "AUC of a fresh attacker on sex"), (right, "salary_gap", "ΔDemP of salary")):
+    for axes, name, label in (
+        (left, "sex_auc", "AUC of a fresh attacker on sex"),
+        (right, "salary_gap", "ΔDemP of salary"),
+    ):
         values = [getattr(p, name) for p in released]
         errors = np.array([[max(v.value - v.low, 0), max(v.high - v.value, 0)] for v in values]).T
         axes.errorbar([v.value for v in values], salary, xerr=errors, fmt="o-", capsize=3, label="released by fairveil")
-        axes.plot(getattr(original, name).value, 100 * original.salary_accuracy.value, "k*", ms=12, label="original data")
+        axes.plot(
+            getattr(original, name).value, 100 * original.salary_accuracy.value, "k*", ms=12, label="original data"
+        )
         for point, value in zip(released, values, strict=True):
             mark = " (chosen)" if point.budget == chosen else ""
             axes.annotate(f"D = {point.budget:g}{mark}", (value.value, 100 * point.salary_accuracy.value),

@@ -15,6 +15,10 @@ class BudgetNotMet(RuntimeError):
     """The upper confidence bound on the distortion exceeds the budget, so there is no veil to return."""
 
 
+class TrainingFailed(RuntimeError):
+    """The game diverged: a player's loss is no longer a number."""
+
+
 class VeilFileError(ValueError):
     """A `.veil` or checkpoint file is damaged, was altered, or is not such a file at all."""
 

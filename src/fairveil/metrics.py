@@ -60,7 +60,7 @@ def demographic_parity_gap(
 ) -> Estimate:
     """The largest |P(pred = y | s) - P(pred = y | s')| over values y and pairs of groups (`eq:statistic_DP`).
 
-    The interval is a percentile bootstrap within groups; a maximum over several pairs is biased upwards in small groups.
+    The interval is a percentile bootstrap within groups; in small groups a maximum over pairs is biased upwards.
 
     >>> demographic_parity_gap([1, 1, 0, 0], ["a", "a", "b", "b"]).value
     1.0
@@ -75,10 +75,14 @@ def demographic_parity_gap(
     return Estimate(value, float(low), float(high), int(sizes.sum()))
 
 
-def _rates(predicted: NDArray[np.generic], sensitive: NDArray[np.generic]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _rates(
+    predicted: NDArray[np.generic], sensitive: NDArray[np.generic]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """P(pred = y | s) as (groups, values of y), and the group sizes."""
     if predicted.shape != sensitive.shape:
-        raise InputError(f"predicted has {predicted.size} rows, sensitive {sensitive.size}. They must be of one length.")
+        raise InputError(
+            f"predicted has {predicted.size} rows, sensitive {sensitive.size}. They must be of one length."
+        )
     groups, s = np.unique(sensitive, return_inverse=True)
     values, y = np.unique(predicted, return_inverse=True)
     counts = np.zeros((len(groups), len(values)))

@@ -87,7 +87,9 @@ class Column:
             found.append(f"{where} has a lower end above its upper end.")
         if self.starts and (self.grid is None or self.upper is None or self.starts[0] != self.lower):
             found.append(f"{where} has bins, so it needs a grid and a range, and the first bin must start at 'lower'.")
-        if any(a >= b for a, b in pairwise(self.starts)) or (self.starts and self.starts[-1] > (self.upper or math.inf)):
+        if any(a >= b for a, b in pairwise(self.starts)) or (
+            self.starts and self.starts[-1] > (self.upper or math.inf)
+        ):
             found.append(f"{where} needs bins that start in rising order within its range.")
         return found
 
@@ -282,7 +284,7 @@ class Schema:
         """Read what `to_dict` wrote."""
         try:
             rows = values["columns"]
-            return cls(tuple(Column(**{k: tuple(v) if isinstance(v, list) else v for k, v in r.items()}) for r in rows))
+            return cls(tuple(Column(**tupled(row)) for row in rows))
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(f"This is not a schema ({error}). Expected what Schema.to_json writes.") from error
 
@@ -307,6 +309,11 @@ class Schema:
     def open(cls, path: str | Path) -> Self:
         """Read the JSON from a file."""
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+
+def tupled(row: dict[str, Any]) -> dict[str, Any]:
+    """A mapping read from JSON with its lists as tuples, as frozen dataclasses hold them."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
 
 
 def infer_column(
@@ -401,15 +408,16 @@ def _bin_starts(values: np.ndarray, lower: float, grid: float) -> tuple[float, .
     common = counts >= _SPIKE * len(values)
     spikes = steps[common][np.argsort(-counts[common], kind="stable")][: MOST_BINS // 4]
     rest = np.repeat(steps, np.where(np.isin(steps, spikes), 0, counts))
-    cuts = np.quantile(rest, np.linspace(0.0, 1.0, MOST_BINS // 2), method="nearest") if len(rest) else []
+    levels = np.linspace(0.0, 1.0, MOST_BINS // 2 if len(rest) else 0)
+    cuts = np.quantile(rest, levels, method="nearest") if len(rest) else levels
     starts = np.unique(np.concatenate([[0], spikes, spikes + 1, cuts]).astype(np.int64))
     return tuple(_tidy(lower + float(s) * grid, grid) for s in starts[starts <= steps[-1]])
 
 
 def _gaps_closed(steps: np.ndarray) -> np.ndarray:
     """A bin for each step that occurs, and one for each gap between two of them."""
-    starts = np.unique(np.concatenate([[0], steps, steps + 1]))
-    return starts[starts <= steps[-1]]
+    starts: np.ndarray = np.unique(np.concatenate([[0], steps, steps + 1]))
+    return np.asarray(starts[starts <= steps[-1]])
 
 
 def _grid(distinct: np.ndarray) -> float:

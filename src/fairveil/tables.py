@@ -135,7 +135,9 @@ def _array_to_arrow(values: np.ndarray, name: str) -> pa.ChunkedArray:
     try:
         return pa.chunked_array([pa.array(values, from_pandas=True)])
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise TypeError(f"Column {name!r}: every argument must be a string or a number, of one type a column.") from error
+        raise TypeError(
+            f"Column {name!r}: every argument must be a string or a number, of one type a column."
+        ) from error
 
 
 def _series_to_arrow(series: Any) -> pa.ChunkedArray:

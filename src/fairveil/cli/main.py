@@ -8,7 +8,7 @@ import typer
 
 import fairveil
 from fairveil.demo import run_demo
-from fairveil.errors import BudgetNotMet, DataNotFound, InputError
+from fairveil.errors import BudgetNotMet, DataNotFound, InputError, TrainingFailed
 
 app = typer.Typer(
     help="Hide sensitive attributes in data within a hard distortion bound.",
@@ -52,7 +52,7 @@ def main() -> None:
     """Run a verb; errors are one paragraph on standard error."""
     try:
         app(standalone_mode=True)
-    except (InputError, BudgetNotMet, DataNotFound, OSError) as error:
+    except (InputError, BudgetNotMet, TrainingFailed, DataNotFound, OSError) as error:
         sys.stderr.write(f"fairveil: {error}\n")
         raise SystemExit(2) from None
     except Exception as error:

@@ -16,14 +16,16 @@ import pandas as pd
 from fairveil.datasets.base import DATA_HOME, Split, data_homes, sha256
 from fairveil.errors import DataNotFound, InputError, must_be
 
-_COLUMNS = (
-    "age workclass fnlwgt education education-num marital-status occupation relationship race sex "
-    "capital-gain capital-loss hours-per-week native-country income"
-).split()
-_FEATURES = (
-    "relationship age workclass education marital-status occupation race native-country "
-    "capital-gain capital-loss hours-per-week education-num"
-).split()
+# fmt: off
+_COLUMNS = [
+    "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship", "race",
+    "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country", "income",
+]
+_FEATURES = [
+    "relationship", "age", "workclass", "education", "marital-status", "occupation", "race", "native-country",
+    "capital-gain", "capital-loss", "hours-per-week", "education-num",
+]
+# fmt: on
 _AGE_EDGES = (-1, 25, 30, 35, 40, 45, 50, 55, 60, 200)
 _AGE_LABELS = ("<25", "25-29", "30-34", "35-39", "40-44", "45-49", "50-54", "55-59", "60+")
 
@@ -42,9 +44,9 @@ class _Source:
 def load_adult(case: Case = "I") -> tuple[Split, Split]:
     """The 32,561 training and 16,281 test rows.
 
-    Case I hides `sex`; case II hides (`sex`, `relationship`), 12 joint classes less one that never occurs in training
-    rows if so. The target is `salary` (1 above 50K), which no encoder is told. Unknown values are the category
-    `unknown`, and age is in nine intervals, the outer two open.
+    Case I hides `sex`; case II hides (`sex`, `relationship`), 12 joint classes. The target is `salary` (1 above
+    50K), which no encoder is told. Unknown values are the category `unknown`, and age is in nine intervals, the outer
+    two open.
     """
     if case not in ("I", "II"):
         raise InputError(must_be("load_adult", "case", "'I' or 'II'", case))

@@ -20,7 +20,7 @@ class EncoderSpec:
 
     architecture: a name, a torch module, or a factory `f(inputs, outputs)` that makes one.
     sensitive_width: columns of S that the encoder sees; 0 when it sees X only.
-    hidden, noise_dim: of the feed-forward network. full_covariance: of the Gaussian encoder.
+    hidden, noise_dim: of the feed-forward network.
     """
 
     architecture: str | ModuleFactory = "feedforward"
@@ -28,7 +28,6 @@ class EncoderSpec:
     sensitive_width: int = 0
     hidden: tuple[int, ...] = (128, 128)
     noise_dim: int = 16
-    full_covariance: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for a manifest."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ class BatchedMLP(nn.Module):
     def __init__(self, members: int, inputs: int, hidden: Sequence[int], outputs: int) -> None:
         super().__init__()
         sizes = [inputs, *hidden, outputs]
-        self.layers = nn.ModuleList(BatchedLinear(members, a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.layers = nn.ModuleList(BatchedLinear(members, a, b) for a, b in pairwise(sizes))
 
     def forward(self, x: Tensor) -> Tensor:
         """Raw outputs (members, rows, outputs)."""

@@ -8,7 +8,12 @@ from fairveil.encoders.matrix import Matrix
 from fairveil.errors import InputError, must_be
 from fairveil.schema import Layout
 
-ARCHITECTURES: dict[str, type[Encoder]] = {"feedforward": FeedForward, "gaussian": Gaussian, "matrix": Matrix}
+ARCHITECTURES: dict[str, type[Encoder]] = {
+    "feedforward": FeedForward,
+    "gaussian": Gaussian,
+    "gaussian_full": Gaussian,
+    "matrix": Matrix,
+}
 
 
 def build_encoder(layout: Layout, spec: EncoderSpec, members: int = 1) -> Encoder:
@@ -19,5 +24,7 @@ def build_encoder(layout: Layout, spec: EncoderSpec, members: int = 1) -> Encode
         return ARCHITECTURES[spec.architecture](layout, spec, members)
     if callable(spec.architecture):
         return Custom(layout, spec, members)
-    expected = f"one of {', '.join(map(repr, ARCHITECTURES))}, a torch module, or a callable f(inputs, outputs) that makes one"
+    expected = (
+        f"one of {', '.join(map(repr, ARCHITECTURES))}, a torch module, or a callable f(inputs, outputs) that makes one"
+    )
     raise InputError(must_be("FairEncoder", "architecture", expected, spec.architecture))

@@ -1,6 +1,6 @@
 """Affine Gaussian encoders for continuous rows: X + beta + Z with Z ~ N(0, P) (Section `sec:gmm`).
 
-P is diagonal, as in the paper, or full. When the encoder sees S, each class (or each unit of a continuous S) has a
+P is diagonal, as in the paper (`gaussian`), or any covariance (`gaussian_full`). When the encoder sees S, each class (or each unit of a continuous S) has a
 shift of its own.
 """
 
@@ -25,14 +25,15 @@ class Gaussian(Encoder):
     def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
         super().__init__(layout, spec, members)
         if layout.groups or not layout.numbers or layout.kept.any():
-            raise InputError("architecture='gaussian' needs columns of numbers without missing values, all to be encoded. "
-                             "Use 'feedforward' for mixed tables.")  # fmt: skip
+            raise InputError("architecture='gaussian' needs columns of numbers without missing values, all to be "
+                             "encoded. Use 'feedforward' for mixed tables.")  # fmt: skip
+        self.full = spec.architecture == "gaussian_full"
         dimension = len(layout.numbers)
         self.shift = nn.Parameter(torch.zeros(members, dimension))
         self.class_shift: nn.Parameter | None = None
         if spec.sensitive_width:
             self.class_shift = nn.Parameter(torch.zeros(members, spec.sensitive_width, dimension))
-        shape = (members, dimension, dimension) if spec.full_covariance else (members, dimension)
+        shape = (members, dimension, dimension) if self.full else (members, dimension)
         self.factor = nn.Parameter(torch.zeros(shape))
         self.snap = Snap(layout)
 
@@ -41,7 +42,7 @@ class Gaussian(Encoder):
         moved = rows + self.shift.unsqueeze(1)
         if self.class_shift is not None and sensitive is not None:
             moved = moved + torch.matmul(sensitive, self.class_shift)
-        if self.spec.full_covariance:
+        if self.full:
             moved = moved + torch.matmul(noise.normal, self.factor.transpose(1, 2))
         else:
             moved = moved + noise.normal * self.factor.unsqueeze(1)
@@ -50,7 +51,7 @@ class Gaussian(Encoder):
 
     def covariance(self) -> Tensor:
         """The noise covariance P of each member, (members, d, d), on the schema's scale."""
-        if self.spec.full_covariance:
+        if self.full:
             return self.factor @ self.factor.transpose(1, 2)
         return torch.diag_embed(self.factor.square())
 
@@ -60,7 +61,7 @@ class Gaussian(Encoder):
             for factor, generator in zip(self.factor, generators, strict=True):
                 # Random, because a factor of zero (or a multiple of one) is a saddle point of the game.
                 factor.normal_(0.0, START_DEVIATION, generator=generator)
-                if self.spec.full_covariance:
+                if self.full:
                     factor.diagonal().add_(START_DEVIATION)
                 else:
                     factor.abs_().add_(START_DEVIATION)

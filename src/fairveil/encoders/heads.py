@@ -1,4 +1,4 @@
-"""From a network's raw output to what is released: real draws (`sampled`) or the paper's soft vectors (`probabilities`).
+"""From a network's raw output to a release: real draws (`sampled`) or the paper's soft vectors (`probabilities`).
 
 Raw output of width `head_width(layout)`: a logit a one-hot slot, then a shift and a log-deviation for each number
 without bins.
@@ -115,7 +115,7 @@ class Head(nn.Module):
         """Softmax within each group; kept columns keep their value for sure."""
         if not self.widths:
             return logits
-        return torch.cat([part.softmax(dim=-1) for part in logits.split(self.widths, dim=-1)], dim=-1)
+        return torch.cat([part.softmax(dim=-1) for part in torch.split(logits, self.widths, dim=-1)], dim=-1)
 
     def as_kept(self, values: Tensor, original: Tensor) -> Tensor:
         """Kept slots as they were."""
@@ -176,7 +176,7 @@ class SampledHead(Head):
     def add_free(self, numbers: Tensor, raw: Tensor, original: Tensor, noise: Noise) -> Tensor:
         """Numbers without bins: the original with a learned shift and learned noise."""
         count = len(self.free)
-        shift, spread = raw[..., self.layout.group_width :].split([count, count], dim=-1)
+        shift, spread = torch.split(raw[..., self.layout.group_width :], [count, count], dim=-1)
         deviation = START_DEVIATION * torch.exp(spread.clamp(-6.0, 6.0))
         start = original[..., self.layout.continuous].index_select(-1, self.free)
         moved = start + shift + deviation * noise.normal.index_select(-1, self.free)
@@ -188,7 +188,7 @@ class SampledHead(Head):
         if not self.widths:
             return perturbed
         parts = []
-        for part in perturbed.split(self.widths, dim=-1):
+        for part in torch.split(perturbed, self.widths, dim=-1):
             hard = F.one_hot(part.detach().argmax(dim=-1), part.shape[-1]).to(part.dtype)
             if part.requires_grad:
                 relaxed = part.softmax(dim=-1)

@@ -87,4 +87,3 @@ def _table(layout: Layout, cells: int) -> Tensor:
     grids = torch.cartesian_prod(*[torch.arange(group.width) for group in layout.groups]).reshape(cells, -1)
     parts = [F.one_hot(grids[:, i], group.width) for i, group in enumerate(layout.groups)]
     return torch.cat(parts, dim=-1).to(torch.float32)
-

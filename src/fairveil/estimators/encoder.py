@@ -1,6 +1,6 @@
 """`FairEncoder`: hide S in a table within a distortion budget, as a scikit-learn transformer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -67,7 +67,7 @@ class GameEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             target_weight=self.target_weight,
             sees_sensitive=self.sees_sensitive,
             per_column=self.per_column_adversaries,
-            bins=self.release == "sampled" and self.architecture != "gaussian",
+            bins=self.release == "sampled" and self.architecture not in ("gaussian", "gaussian_full"),
         )
 
     def _settings(self) -> Settings:
@@ -112,7 +112,7 @@ class FairEncoder(GameEstimator):
         D, the bound on the mean distortion of a row; or {"categorical": ..., "continuous": ...}, one for each kind.
         With the default distortion it is the expected number of categorical values changed plus the squared change
         of the numbers in units of their standard deviation.
-    architecture : {"feedforward", "gaussian", "matrix"}, module, or callable f(inputs, outputs) -> module
+    architecture : {"feedforward", "gaussian", "gaussian_full", "matrix"}, module, or callable f(inputs, outputs)
     loss : {"log", "squared", "zero_one"} or AlphaLoss
         The adversary's loss. "squared" is for a continuous S.
     distortion : {"auto", "hamming", "squared", "cross_entropy"} or callable(released, original)
@@ -250,7 +250,7 @@ class FairEncoder(GameEstimator):
         return np.asarray(self.veil_.output_names(), dtype=object)
 
     def save(self, path: str | Path) -> None:
-        """Write a `.veil` file: a manifest, the weights and a SHA-256. No code, no rows; read it with `fairveil.load`."""
+        """Write a `.veil` file: a manifest, weights and a SHA-256. No code, no rows; read it with `fairveil.load`."""
         check_is_fitted(self, "veil_")
         manifest, weights = self.veil_.to_parts()
         manifest |= {

@@ -84,7 +84,9 @@ class FairFrontier(GameEstimator):
         budgets = self._check_budgets(prepared.schema)
         members = [(budget, number) for budget in budgets for number in range(self.seeds)]
         self.seed_ = seed_from(self.random_state)
-        self.trained_: list[Trained] = train(prepared, [b for b, _ in members], [n for _, n in members], settings, self.seed_)
+        self.trained_: list[Trained] = train(
+            prepared, [b for b, _ in members], [n for _, n in members], settings, self.seed_
+        )
         self.points_ = pd.DataFrame([_point(b, n, t) for (b, n), t in zip(members, self.trained_, strict=True)])
         if not self.points_["met"].any():
             raise BudgetNotMet("No budget is met. " + unmet_message(self.trained_[-1].achieved))
@@ -100,7 +102,9 @@ class FairFrontier(GameEstimator):
         trained = self.trained_[found[0]]
         if not trained.achieved.met:
             raise BudgetNotMet(unmet_message(trained.achieved))
-        shared = {name: value for name, value in self.get_params(deep=False).items() if name not in ("budgets", "seeds")}
+        shared = {
+            name: value for name, value in self.get_params(deep=False).items() if name not in ("budgets", "seeds")
+        }
         encoder = FairEncoder(budget, **{**shared, "schema": trained.veil.schema})
         encoder.n_features_in_ = self.n_features_in_
         if hasattr(self, "feature_names_in_"):
@@ -119,8 +123,8 @@ class FairFrontier(GameEstimator):
         return np.asarray(self.trained_[0].veil.output_names(), dtype=object)
 
     def _check_budgets(self, schema: Schema) -> list[Budget]:
-        given = list(self.budgets) if isinstance(self.budgets, (Sequence, np.ndarray)) else []
-        if not given or isinstance(self.budgets, str):
+        given = list(self.budgets) if hasattr(self.budgets, "__iter__") else []
+        if not given:
             raise InputError(must_be("FairFrontier", "budgets", "a list of at least one budget", self.budgets))
         budgets = [check_budget("FairFrontier", budget, schema) for budget in given]
         if len({isinstance(budget, dict) for budget in budgets}) > 1:

@@ -1,4 +1,4 @@
-"""What callers hand to `fit`, checked and turned into tensors. Every problem is named at once where that is possible."""
+"""What callers hand to `fit`, checked and turned into tensors. Problems are named all at once where possible."""
 
 import math
 import secrets
@@ -83,13 +83,17 @@ def prepare(
 ) -> Prepared:
     """Check everything and encode it."""
     if len(table) < FEWEST_TABLE_ROWS:
-        raise InputError(f"Found n_samples = {len(table)} rows; at least {FEWEST_TABLE_ROWS} are needed to learn a veil.")
+        raise InputError(
+            f"Found n_samples = {len(table)} rows; at least {FEWEST_TABLE_ROWS} are needed to learn a veil."
+        )
     inferred = schema is None
     schema = Schema.infer(table, sensitive=inside) if schema is None else _with_sensitive(schema, inside)
     if not bins:
         schema = schema.without_bins()
     if not any(column.role == "encode" for column in schema.columns):
-        raise InputError(f"There is no column to encode: X has {len(table.names)} feature(s), none of them to be encoded.")
+        raise InputError(
+            f"There is no column to encode: X has {len(table.names)} feature(s), none of them to be encoded."
+        )
     sensitive = describe_sensitive(secret, discrete=loss.discrete)
     if inferred:
         _refuse_copies(table, secret, inside)
@@ -128,7 +132,9 @@ def seed_from(random_state: Any) -> int:
         return int(random_state.randint(2**31 - 1))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**63 - 1))
-    raise InputError(must_be("FairEncoder", "random_state", "None, a whole number >= 0 or a numpy generator", random_state))
+    raise InputError(
+        must_be("FairEncoder", "random_state", "None, a whole number >= 0 or a numpy generator", random_state)
+    )
 
 
 def pick_device(device: str) -> torch.device:
@@ -152,8 +158,8 @@ def _with_sensitive(schema: Schema, inside: list[str]) -> Schema:
 def _refuse_copies(table: Table, secret: pa.Table, inside: list[str]) -> None:
     """A column of X that is a sensitive one, as it stands or under other names for its values."""
     problems = [
-        f"Column {name!r} of X is the sensitive column {other!r} itself, perhaps under other names. Take it out of X, or "
-        "name it in sensitive_columns. (To censor it all the same, pass a schema that gives it the role 'encode'.)"
+        f"Column {name!r} of X is the sensitive column {other!r} itself, perhaps under other names. Take it out of X, "
+        "or name it in sensitive_columns. (To censor it all the same, pass a schema that gives it the role 'encode'.)"
         for name in table.names
         for other in secret.column_names
         if name not in inside and _is_copy(table.arrow[name], secret[other])

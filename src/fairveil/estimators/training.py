@@ -19,7 +19,6 @@ from fairveil.objectives import Constraint, Distortion, Loss, make_distortion
 from fairveil.objectives.distortion import KINDS, Release
 from fairveil.veil import Veil, take_member
 
-
 #: Releases of every held-out row that are averaged.
 _DRAWS = 8
 
@@ -59,7 +58,9 @@ class Trained:
     history: History
 
 
-def train(prepared: Prepared, budgets: Sequence[Budget], seeds: Sequence[int], settings: Settings, seed: int) -> list[Trained]:
+def train(
+    prepared: Prepared, budgets: Sequence[Budget], seeds: Sequence[int], settings: Settings, seed: int
+) -> list[Trained]:
     """Train one member for each (budget, seed) pair, all in one game."""
     layout, training = prepared.schema.layout, settings.training
     bounds = Bounds.of(budgets)
@@ -71,7 +72,6 @@ def train(prepared: Prepared, budgets: Sequence[Budget], seeds: Sequence[int], s
         0 if prepared.rows.sensitive is None else prepared.sensitive.width,
         training.hidden,
         training.noise_dim,
-        training.full_covariance,
     )
     distortion = make_distortion(settings.distortion, layout, settings.release)
     problem = Problem(layout, spec, settings.loss, distortion, settings.constraint, bounds, prepared.chances,

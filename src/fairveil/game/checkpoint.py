@@ -77,5 +77,3 @@ def _tensors(game: "Game") -> dict[str, Tensor]:
         tensors[f"constraint.{name}"] = getattr(game.constraint, name)
     tensors |= {"best_score": game.best_score, "spread": game.spread, "generator": game.generator.get_state()}
     return {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
-
-

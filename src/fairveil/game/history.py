@@ -5,6 +5,8 @@ from typing import Any
 
 import pandas as pd
 
+from fairveil.schema import tupled
+
 
 @dataclass(frozen=True)
 class Round:
@@ -47,5 +49,4 @@ class History:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "History":
         """Read what `to_dict` wrote."""
-        rows = [{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()} for row in values["rounds"]]
-        return cls(tuple(Round(**row) for row in rows))
+        return cls(tuple(Round(**tupled(row)) for row in values["rounds"]))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fairveil.adversaries import Opponent, Panel
 from fairveil.encoders import Encoder, build_encoder
+from fairveil.errors import TrainingFailed
 from fairveil.game.checkpoint import load_checkpoint, save_checkpoint
 from fairveil.game.history import History, Round
 from fairveil.game.problem import Problem, Rows
@@ -139,6 +140,7 @@ class Game:
         distortion = self.problem.bounds.of_rows(self.problem.distortion.expected(release, rows.x))
         mean, spread = distortion.mean(dim=1), distortion.std(dim=1)
         leak = advantages(self.problem, self.panel, release.values, rows.secrets).amax(dim=1)
+        self._refuse_divergence(mean, leak)
         bound = self.problem.bounds.values.to(self.device)
         excess = (mean + z * spread / math.sqrt(held_out) - bound).clamp_min(0.0).amax(dim=1)
         # Infeasible iterates rank behind all feasible ones, by how far they are outside.
@@ -161,6 +163,14 @@ class Game:
                     bool(chosen[member]),
                     seconds,
                 )
+            )
+
+    def _refuse_divergence(self, mean: Tensor, leak: Tensor) -> None:
+        lost = (~(torch.isfinite(mean).all(dim=1) & torch.isfinite(leak))).nonzero().flatten().tolist()
+        if lost:
+            raise TrainingFailed(
+                f"Training diverged by step {self.step} for {len(lost)} of {self.problem.members} encoders. Lower "
+                "learning_rate or adversary_learning_rate in training=Training(...)."
             )
 
     def aim(self, held_out: int, z: float) -> Tensor:
@@ -253,5 +263,7 @@ def _fingerprint(problem: Problem, train: Rows, seed: int) -> str:
     digest = hashlib.sha256()
     for tensor in (train.x, *train.secrets, *train.tasks, problem.bounds.values):
         digest.update(tensor.detach().cpu().numpy().tobytes())
-    digest.update(repr((problem.training, problem.spec, problem.loss, problem.constraint, problem.seeds, seed)).encode())
+    digest.update(
+        repr((problem.training, problem.spec, problem.loss, problem.constraint, problem.seeds, seed)).encode()
+    )
     return digest.hexdigest()

@@ -14,12 +14,13 @@ from fairveil.schema import Layout
 
 @dataclass(frozen=True)
 class Training:
-    """How the game is played.
+    """How the game is played, and by which networks.
 
     steps: encoder steps T. adversary_steps: J, each on a fresh minibatch with fresh noise, before every encoder step.
     hidden, noise_dim: the encoder's layers and the noise at its input.
     adversary_hidden: the layers of each adversary. adversary_dropout, adversary_decay: the chance that it does not see
-        a slot in training and its weight decay, both against learning the training rows by heart. restarts: how often one of them is drawn anew, in turn.
+        a slot in training and its weight decay, both against learning the training rows by heart.
+    restarts: how often one of the adversaries is drawn anew, in turn.
     softness: the encoder faces softness x log sum exp(advantage / softness), a soft maximum over adversaries (nats).
     average: weight of the past in the exponential average of the encoder that is released.
     final_rate: learning rates fall along a half cosine to this fraction.
@@ -35,7 +36,6 @@ class Training:
     adversary_learning_rate: float = 2e-3
     hidden: tuple[int, ...] = (128, 128)
     noise_dim: int = 16
-    full_covariance: bool = False
     adversary_hidden: tuple[tuple[int, ...], ...] = ((128, 128), (256,))
     adversary_dropout: float = 0.2
     adversary_decay: float = 1.0
@@ -63,9 +63,13 @@ class Training:
             if not 0 <= getattr(self, name) < 1:
                 problems.append(must_be("Training", name, "in [0, 1)", getattr(self, name)))
         if not 0 <= self.adversary_decay < float("inf"):
-            problems.append(must_be("Training", "adversary_decay", "a finite number of at least 0", self.adversary_decay))
+            problems.append(
+                must_be("Training", "adversary_decay", "a finite number of at least 0", self.adversary_decay)
+            )
         if not (self.validation > 0 and self.held_out > 0 and self.validation + self.held_out < 1):
-            problems.append("The 'validation' and 'held_out' parameters of Training must be above 0 and sum to below 1.")
+            problems.append(
+                "The 'validation' and 'held_out' parameters of Training must be above 0 and sum to below 1."
+            )
         if not self.adversary_hidden:
             problems.append(must_be("Training", "adversary_hidden", "a list of at least one network", ()))
         if problems:
@@ -82,7 +86,7 @@ class Rows:
     """Training rows as tensors.
 
     x: (rows, width). sensitive: (rows, K), what an encoder that sees S is shown. secrets: what adversaries guess, one
-    tensor a target (the joint value first). tasks: what predictors guess (`eq:generalopt-oneApp`); empty without a task.
+    tensor a target (the joint value first). tasks: what predictors guess (`eq:generalopt-oneApp`), if anything.
     """
 
     x: Tensor
