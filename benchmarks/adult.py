@@ -111,7 +111,8 @@ def paper() -> None:
     schema = Schema.infer(train.X, scale="range")
     training = Training(steps=2000, batch_size=2048, adversary_steps=1, learning_rate=1e-3,
                         adversary_learning_rate=1e-3, hidden=(170, 130), noise_dim=113,
-                        adversary_hidden=((10, 5),), adversary_dropout=0.0, adversary_decay=0.0, average=0.0, final_rate=1.0)  # fmt: skip
+                        adversary_hidden=((10, 5),), adversary_dropout=0.0, adversary_decay=0.0, average=0.0,
+                        final_rate=1.0)  # fmt: skip
     rows = []
     for sees in (False, True):
         for budget in (1.0, 3.0):

@@ -93,6 +93,10 @@ def test_kept_columns_pass_and_are_not_distorted(small):
     assert written["role"].tolist() == small[0]["role"].tolist()
     assert written["skill"].tolist() == small[0]["skill"].tolist()
     assert (written["height"] != small[0]["height"]).any()
+    everything, rows = encoded(small[0], keep=list(small[0].columns))
+    drawn = release(make(everything), rows)
+    for measure in (Distortion(everything.layout).expected, Distortion(everything.layout).realised):
+        assert float(measure(drawn, rows).detach().abs().max()) < 1e-5
 
 
 def test_members_do_not_depend_on_their_company(small):

@@ -1,7 +1,7 @@
 """Affine Gaussian encoders for continuous rows: X + beta + Z with Z ~ N(0, P) (Section `sec:gmm`).
 
-P is diagonal, as in the paper (`gaussian`), or any covariance (`gaussian_full`). When the encoder sees S, each class (or each unit of a continuous S) has a
-shift of its own.
+P is diagonal, as in the paper (`gaussian`), or any covariance (`gaussian_full`). If the encoder sees S, each class (or
+each unit of a continuous S) has a shift of its own.
 """
 
 from collections.abc import Sequence

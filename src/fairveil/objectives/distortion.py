@@ -127,7 +127,7 @@ class _Slots:
             weight[inside], named[inside] = 0.0, 0.0
             if group.column.missing:
                 weight[last], named[last], missing[last] = 1.0, 1.0, 1.0
-            if group.column.starts:
+            if group.column.starts and group.column.role == "encode":
                 owner[inside], binned[inside] = layout.group_width + group.number, 1.0
                 first, squares = bin_moments(group.column)
                 mean[group.start : group.start + len(first)] = first
