@@ -72,5 +72,9 @@ def test_a_probe_of_several_classes_and_a_class_only_in_the_test_rows(planted):
     assert 0.97 < result.accuracy.value < 1.0
     assert result.auc is None
     assert result.gap.rows == 2000
+    rare = np.where(np.arange(6000) % 3000 == 0, "rare", truth)
+    assert probe(frame[:4000], rare[:4000], frame[4000:], rare[4000:]).accuracy.value > 0.97
+    with pytest.raises(InputError, match="two classes"):
+        probe(frame[:10], truth[:10], frame[:10], truth[:10])
     with pytest.raises(InputError, match="as many rows"):
         probe(frame[:10], truth[:9], frame[:10], truth[:10])

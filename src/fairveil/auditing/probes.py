@@ -20,6 +20,9 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
+_FEWEST_OF_A_CLASS = 20
+
+
 @dataclass(frozen=True)
 class Probe:
     """What a fresh model made of a release.
@@ -45,16 +48,24 @@ def probe(
     seed: int = 0,
     threads: int | None = None,
 ) -> Probe:
-    """Fit 200 trees of 31 leaves on the training rows and score them on the test rows."""
+    """Fit 200 trees of 31 leaves on the training rows and score them on the test rows.
+
+    Classes with fewer than 20 training rows are not guessed: no leaf could hold them, and a booster that tries ends
+    below the majority rate. Their test rows count as wrong.
+    """
     if len(train) != len(train_truth) or len(test) != len(test_truth):
         raise InputError("Each release needs as many rows as its truth.")
-    names, coded = np.unique(np.asarray(train_truth), return_inverse=True)
+    labels = pd.Series(np.asarray(train_truth))
+    learnable = labels.map(labels.value_counts()).to_numpy() >= _FEWEST_OF_A_CLASS
+    if labels[learnable].nunique() < 2:
+        raise InputError(f"A probe needs two classes of at least {_FEWEST_OF_A_CLASS} training rows.")
+    names, coded = np.unique(labels[learnable], return_inverse=True)
     truth = pd.Series(np.asarray(test_truth))
     known = {name: code for code, name in enumerate(names.tolist())}
     expected = truth.map(known).fillna(-1).astype(int).to_numpy()
     seen_train, seen_test = _one_hot(train, test)
     model = lightgbm.LGBMClassifier(**_SETTINGS, random_state=seed, n_jobs=threads)
-    model.fit(seen_train, coded)
+    model.fit(seen_train[learnable], coded)
     scores = np.asarray(model.predict_proba(seen_test))
     predicted = scores.argmax(axis=1)
     return Probe(

@@ -63,7 +63,8 @@ class Matrix(Encoder):
         if logits.requires_grad:
             relaxed = perturbed.softmax(dim=-1)
             hard = hard + (relaxed - relaxed.detach())
-        return Release(hard @ self.table, logits.softmax(dim=-1) @ self.table)
+        chances = logits.softmax(dim=-1)
+        return Release(hard @ self.table, chances @ self.table, self.table, chances)
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """Close to the identity."""

@@ -87,10 +87,10 @@ class Game:
         with torch.no_grad():
             release = self.encoder(batch.x, batch.sensitive, self.encoder.noise(len(batch), self.generator))
         secret_losses = [self.problem.loss] * len(batch.secrets)
-        losses = panel_losses(self.panel, secret_losses, release.values, batch.secrets, self.generator).sum()
+        losses = panel_losses(self.panel, secret_losses, release, batch.secrets, self.generator).sum()
         if self.predictors is not None:
             tasks = [task.loss for task in self.problem.tasks]
-            losses = losses + panel_losses(self.predictors, tasks, release.values, batch.tasks, self.generator).sum()
+            losses = losses + panel_losses(self.predictors, tasks, release, batch.tasks, self.generator).sum()
         self.panel_optimiser.zero_grad(set_to_none=True)
         losses.backward()  # type: ignore[no-untyped-call]
         self.panel_optimiser.step()
@@ -139,7 +139,7 @@ class Game:
         release = encoder(rows.x, rows.sensitive, encoder.noise(len(rows), self.generator))
         distortion = self.problem.bounds.of_rows(self.problem.distortion.expected(release, rows.x))
         mean, spread = distortion.mean(dim=1), distortion.std(dim=1)
-        leak = advantages(self.problem, self.panel, release.values, rows.secrets).amax(dim=1)
+        leak = advantages(self.problem, self.panel, release, rows.secrets).amax(dim=1)
         self._refuse_divergence(mean, leak)
         bound = self.problem.bounds.values.to(self.device)
         excess = (mean + z * spread / math.sqrt(held_out) - bound).clamp_min(0.0).amax(dim=1)

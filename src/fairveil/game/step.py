@@ -16,28 +16,48 @@ from fairveil.objectives.distortion import Release
 def panel_losses(
     panel: Panel,
     losses: Sequence[Loss],
-    released: Tensor,
+    release: Release,
     targets: Sequence[Tensor],
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Mean loss of every network on a release: (members, networks). With a generator, in training (slots dropped)."""
-    columns = []
-    for opponent, output in zip(panel.opponents, panel(released, generator), strict=True):
-        truth = targets[opponent.target]
-        truth = truth.expand(output.shape[0], *truth.shape)
-        columns.append(losses[opponent.target].rows(output, truth).mean(dim=1))
-    return torch.stack(columns, dim=1)
+    exact = release.weights is not None and all(loss.discrete for loss in losses)
+    if exact:
+        assert release.atoms is not None
+        assert release.weights is not None
+        outputs = panel(release.atoms.expand(len(release.weights), -1, -1), generator)
+        means = [
+            _mean_over_atoms(losses[o.target], output, release.weights, targets[o.target])
+            for o, output in zip(panel.opponents, outputs, strict=True)
+        ]
+    else:
+        outputs = panel(release.values, generator)
+        means = [
+            losses[o.target].rows(output, targets[o.target].expand(len(output), *targets[o.target].shape)).mean(dim=1)
+            for o, output in zip(panel.opponents, outputs, strict=True)
+        ]
+    return torch.stack(means, dim=1)
+
+
+def _mean_over_atoms(loss: Loss, output: Tensor, weights: Tensor, target: Tensor) -> Tensor:
+    """Mean loss over rows and, exactly, over the draw of an atom: output (members, atoms, classes) to (members,)."""
+    classes = output.shape[-1]
+    every = torch.arange(classes, device=output.device).expand(*output.shape[:-1], classes)
+    of_class = loss.rows(output.unsqueeze(-2).expand(*output.shape, classes), every)
+    rows = torch.nn.functional.one_hot(target, classes).to(weights.dtype)
+    mass = torch.einsum("nk,mna->mak", rows, weights) / len(target)
+    return (mass * of_class).sum(dim=(1, 2))
 
 
 def advantages(
     problem: Problem,
     panel: Panel,
-    released: Tensor,
+    release: Release,
     secrets: Sequence[Tensor],
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """What each adversary gains over guessing from the prior, in units of the loss: (members, adversaries)."""
-    losses = panel_losses(panel, [problem.loss] * len(secrets), released, secrets, generator)
+    losses = panel_losses(panel, [problem.loss] * len(secrets), release, secrets, generator)
     chance = torch.tensor([problem.chances[o.target] for o in panel.opponents], device=losses.device)
     return chance - losses
 
@@ -71,13 +91,13 @@ def encoder_aim(
 ) -> EncoderAim:
     """-L + lambda task + constraint (`eq:generalopt-oneApp`, `eq:penaltymethodsupp`), summed over members."""
     release: Release = encoder(batch.x, batch.sensitive, encoder.noise(len(batch), generator))
-    advantage = advantages(problem, panel, release.values, batch.secrets, generator)
+    advantage = advantages(problem, panel, release, batch.secrets, generator)
     leak = strongest(advantage, problem.training.softness)
     rows = problem.bounds.of_rows(problem.distortion.expected(release, batch.x))
     violation = rows.mean(dim=1) - aim
     total = leak + problem.constraint.term(state, violation)
     if predictors is not None:
-        losses = panel_losses(predictors, [task.loss for task in problem.tasks], release.values, batch.tasks)
+        losses = panel_losses(predictors, [task.loss for task in problem.tasks], release, batch.tasks)
         weights = torch.tensor([task.weight for task in problem.tasks], device=losses.device)
         total = total + losses @ weights
     return EncoderAim(total.sum(), violation, rows.detach().std(dim=1))

@@ -28,10 +28,14 @@ class Release:
 
     values: (..., rows, width): exactly what is released; gradients pass straight through the draw.
     probabilities: (..., rows, group width): the distribution from which the slot of each group was drawn.
+    atoms, weights: where a release is one of a few whole rows, those rows (atoms, width) and the probability of each,
+        (..., rows, atoms): losses can then be averaged over the draw exactly.
     """
 
     values: Tensor
     probabilities: Tensor
+    atoms: Tensor | None = None
+    weights: Tensor | None = None
 
 
 class Distortion:

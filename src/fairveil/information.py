@@ -1,0 +1,291 @@
+"""How many nats a release tells of S, from samples: nearest-neighbour estimates, and a bracket of two bounds.
+
+Values are never clipped: a negative estimate of a small information is what the estimator says.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special, stats
+from scipy.spatial import cKDTree
+from sklearn.model_selection import StratifiedKFold
+
+from fairveil.errors import InputError
+from fairveil.metrics import Estimate
+
+Array = NDArray[np.float64]
+
+#: Up to this many dimensions a k-d tree beats comparing all pairs.
+_TREE_DIMENSIONS = 8
+#: Pairs compared at once when all are: bounds the memory, 64 MiB of distances.
+_PAIRS = 2**23
+
+
+def knn_entropy(x: ArrayLike, k: int = 5) -> float:
+    """Differential entropy in nats (`eq:k-nn-entropy-est`): psi(n) - psi(k) + log c_d + d/n sum log r_i.
+
+    r_i: Euclidean distance to the k-th nearest other sample; c_d: volume of the unit ball. Needs samples without ties.
+
+    >>> sample = np.random.default_rng(0).normal(size=(20000, 1))
+    >>> abs(knn_entropy(sample) - 0.5 * math.log(2 * math.pi * math.e)) < 0.02
+    True
+    """
+    points = _points(x)
+    n, d = points.shape
+    _check_k(k, n)
+    radius = _kth_distance(points, points, k, same=True)
+    if np.any(radius == 0):
+        raise InputError("knn_entropy needs samples without ties: use mixed_mutual_information for discrete releases.")
+    ball = d / 2 * math.log(math.pi) - special.gammaln(1 + d / 2)
+    return float(special.digamma(n) - special.digamma(k) + ball + d * np.log(radius).mean())
+
+
+def knn_mutual_information(x: ArrayLike, s: ArrayLike, k: int = 5) -> float:
+    """The paper's estimate of I(X; S) in nats: H(X) - sum_s P(s) H(X | S = s), each by `knn_entropy`."""
+    points, classes, codes = _labelled(x, s)
+    total = knn_entropy(points, k)
+    for value in range(classes):
+        inside = codes == value
+        total -= float(inside.mean()) * knn_entropy(points[inside], k)
+    return total
+
+
+def mixed_mutual_information(x: ArrayLike, s: ArrayLike, k: int = 5) -> float:
+    """I(X; S) in nats for a discrete S and an X that may be continuous, discrete or both (Ross 2014, Gao et al. 2017).
+
+    For each sample: the distance to its k-th neighbour within its class, and how many samples of any class are nearer;
+    both are taken at distance 0 where samples tie. The common radius cancels most of the bias of the entropies.
+
+    >>> x = np.repeat([0.0, 1.0], 500)
+    >>> abs(mixed_mutual_information(x, x) - math.log(2)) < 0.01  # X is S: log 2, however many ties
+    True
+    """
+    points, classes, codes = _labelled(x, s)
+    n = len(points)
+    radius = np.empty(n)
+    sizes = np.bincount(codes)
+    for value in range(classes):
+        inside = codes == value
+        _check_k(k, int(inside.sum()))
+        radius[inside] = _kth_distance(points[inside], points[inside], k, same=True)
+    ties = radius == 0
+    near = np.full(n, float(k))
+    for value in range(classes):
+        tied = ties & (codes == value)
+        if tied.any():
+            near[tied] = _count_within(points[tied], points[codes == value], np.zeros(int(tied.sum())))
+    # Strictly nearer than the k-th neighbour, counting the sample itself; all that coincide where that distance is 0.
+    reach = np.where(ties, 0.0, np.nextafter(radius, 0.0) * (1.0 - 1e-12))
+    around = _count_within(points, points, reach)
+    terms = special.digamma(near) - special.digamma(sizes[codes]) - special.digamma(around)
+    return float(special.digamma(n) + terms.mean())
+
+
+@dataclass(frozen=True)
+class KnnEstimate:
+    """A nearest-neighbour estimate with its stated error.
+
+    value: nats. error: half-width, at 95 %, of chance (the spread over disjoint parts of the sample) plus bias (how far
+    the estimate still moves when the sample is halved, which it does slowly in many dimensions).
+    """
+
+    value: float
+    error: float
+    rows: int
+
+
+def mutual_information_with_error(
+    x: ArrayLike, s: ArrayLike, k: int = 5, *, parts: int = 8, seed: int = 0
+) -> KnnEstimate:
+    """`mixed_mutual_information` with an error that knows of its bias.
+
+    The bias falls as (k/n)^(2/d), so each doubling of the sample leaves 2^(-2/d) of it: from the step between n/2 and n
+    follows what is still to come, which in many dimensions is most of it.
+    """
+    points, _, codes = _labelled(x, s)
+    order = np.random.default_rng(seed).permutation(len(points))
+    singles = [mixed_mutual_information(points[p], codes[p], k) for p in np.array_split(order, parts)]
+    half = float(np.mean([mixed_mutual_information(points[p], codes[p], k) for p in np.array_split(order, 2)]))
+    value = mixed_mutual_information(points, codes, k)
+    chance = stats.t.ppf(0.975, parts - 1) * float(np.std(singles, ddof=1)) / math.sqrt(parts)
+    left = 2.0 ** (-2.0 / points.shape[1])
+    return KnnEstimate(value, float(chance + abs(value - half) * left / (1.0 - left)), len(points))
+
+
+class ProbabilityModel(Protocol):
+    """A classifier in scikit-learn's manner."""
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Learn."""
+        ...
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of the classes, in sorted order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """I(X; S) in nats lies between these two, each with its own interval; upper only where the channel is known."""
+
+    lower: Estimate
+    upper: Estimate | None
+    model: str
+
+
+def information_bracket(
+    x: ArrayLike,
+    s: ArrayLike,
+    *,
+    models: Sequence[Callable[[], ProbabilityModel]] | None = None,
+    log_density: Callable[[Array, Array], Array] | None = None,
+    source: ArrayLike | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Bracket:
+    """Two bounds on I(X; S).
+
+    Lower: H(S) minus the held-out log-loss of a model, which no model can make too large. Each fold's rows are scored
+    by the model that did best on rows *inside* its training part, so trying several costs no validity.
+
+    Upper: for a release drawn from a known channel, log_density(x, source) gives log p(x_i | source_j), (n, m). The
+    class density is averaged over the rows of the class including its own source, the marginal without it; by Jensen's
+    inequality the first errs upwards and the second downwards.
+    """
+    points, _, codes = _labelled(x, s)
+    choices = list(models) if models is not None else default_models(seed)
+    scores = np.empty(len(points))
+    wins: dict[str, int] = {}
+    for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(points, codes):
+        factory = _best_model(choices, points[train], codes[train], seed)
+        fitted = factory().fit(points[train], codes[train])
+        prior = np.bincount(codes[train]) / len(train)
+        scores[test] = _log_probability(fitted, points[test], codes[test]) - np.log(prior[codes[test]])
+        name = type(fitted).__name__
+        wins[name] = wins.get(name, 0) + 1
+    upper = None
+    if log_density is not None:
+        origin = points if source is None else _points(source)
+        upper = _mean_estimate(_channel_terms(log_density, points, origin, codes), confidence)
+    return Bracket(_mean_estimate(scores, confidence), upper, max(wins, key=lambda name: wins[name]))
+
+
+def default_models(seed: int = 0) -> list[Callable[[], ProbabilityModel]]:
+    """Logistic regression, quadratic discriminant, boosted trees: a smooth, a curved and a rough posterior."""
+    from lightgbm import LGBMClassifier
+    from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
+
+    return [
+        lambda: LogisticRegression(max_iter=500),
+        lambda: QuadraticDiscriminantAnalysis(reg_param=1e-3),
+        lambda: LGBMClassifier(n_estimators=100, learning_rate=0.05, num_leaves=15, verbose=-1, random_state=seed),
+    ]
+
+
+def _best_model(
+    choices: Sequence[Callable[[], ProbabilityModel]], x: Array, codes: NDArray[np.int64], seed: int
+) -> Callable[[], ProbabilityModel]:
+    if len(choices) == 1:
+        return choices[0]
+    order = np.random.default_rng(seed).permutation(len(x))
+    cut = len(x) * 3 // 4
+    fit, judge = order[:cut], order[cut:]
+    losses = [-_log_probability(make().fit(x[fit], codes[fit]), x[judge], codes[judge]).mean() for make in choices]
+    return choices[int(np.argmin(losses))]
+
+
+def _log_probability(model: ProbabilityModel, x: Array, codes: NDArray[np.int64]) -> Array:
+    probability = np.asarray(model.predict_proba(x), dtype=np.float64)
+    return np.asarray(np.log(np.clip(probability[np.arange(len(x)), codes], 1e-12, 1.0)))
+
+
+def _channel_terms(
+    log_density: Callable[[Array, Array], Array], x: Array, source: Array, codes: NDArray[np.int64]
+) -> Array:
+    n = len(x)
+    terms = np.empty(n)
+    step = max(1, _PAIRS // n)
+    sizes = np.bincount(codes)
+    for start in range(0, n, step):
+        rows = np.arange(start, min(start + step, n))
+        logs = log_density(x[rows], source)
+        same = codes[rows][:, None] == codes[None, :]
+        inside = special.logsumexp(np.where(same, logs, -np.inf), axis=1) - np.log(sizes[codes[rows]])
+        others = logs.copy()
+        others[np.arange(len(rows)), rows] = -np.inf
+        terms[rows] = inside - (special.logsumexp(others, axis=1) - math.log(n - 1))
+    return terms
+
+
+def _mean_estimate(values: Array, confidence: float) -> Estimate:
+    half = stats.norm.ppf(0.5 + confidence / 2) * values.std(ddof=1) / math.sqrt(len(values))
+    return Estimate(float(values.mean()), float(values.mean() - half), float(values.mean() + half), len(values))
+
+
+def _kth_distance(points: Array, among: Array, k: int, *, same: bool) -> Array:
+    """Distance to the k-th nearest of `among`; with `same`, the point itself does not count."""
+    k = k + 1 if same else k
+    if points.shape[1] <= _TREE_DIMENSIONS:
+        return np.asarray(cKDTree(among).query(points, k=[k], workers=-1)[0][:, 0])
+    out = np.empty(len(points))
+    for rows, squares in _all_pairs(points, among):
+        nearest = np.argpartition(squares, k - 1, axis=1)[:, k - 1]
+        # The product form loses digits to cancellation; the distance itself is taken from the two points.
+        out[rows] = np.linalg.norm(points[rows] - among[nearest], axis=1)
+    return out
+
+
+def _count_within(points: Array, among: Array, radius: Array) -> Array:
+    """How many of `among` lie within each point's radius, the point itself included."""
+    if points.shape[1] <= _TREE_DIMENSIONS:
+        counts = cKDTree(among).query_ball_point(points, radius, return_length=True, workers=-1)
+        return np.asarray(counts, dtype=np.float64)
+    out = np.empty(len(points))
+    scale = float(np.abs(among).max()) ** 2 + 1e-300
+    for rows, squares in _all_pairs(points, among):
+        limit = radius[rows] ** 2
+        out[rows] = (squares <= limit[:, None] + np.where(limit == 0, 1e-12 * scale, 0.0)[:, None]).sum(axis=1)
+    return np.maximum(out, 1.0)
+
+
+def _all_pairs(points: Array, among: Array) -> Any:
+    """Squared distances of all pairs, a block of rows at a time."""
+    lengths = (among**2).sum(axis=1)
+    step = max(1, _PAIRS // len(among))
+    for start in range(0, len(points), step):
+        rows = slice(start, start + step)
+        block = points[rows]
+        yield rows, (block**2).sum(axis=1)[:, None] + lengths[None, :] - 2.0 * block @ among.T
+
+
+def _points(x: ArrayLike) -> Array:
+    points = np.asarray(x, dtype=np.float64)
+    if points.ndim == 1:
+        points = points[:, None]
+    if points.ndim != 2 or not points.size:
+        raise InputError(f"Samples must be a matrix, one row a sample. Got shape {points.shape}.")
+    if not np.isfinite(points).all():
+        raise InputError("Samples must hold finite numbers.")
+    return points
+
+
+def _labelled(x: ArrayLike, s: ArrayLike) -> tuple[Array, int, NDArray[np.int64]]:
+    points = _points(x)
+    labels = np.asarray(s)
+    if labels.shape != (len(points),):
+        raise InputError(f"There are {len(points)} samples but S has shape {labels.shape}.")
+    names, codes = np.unique(labels, return_inverse=True)
+    if len(names) < 2:
+        raise InputError("S holds one single value: there is no information to measure.")
+    return points, len(names), codes.astype(np.int64)
+
+
+def _check_k(k: int, n: int) -> None:
+    if not 1 <= k < n:
+        raise InputError(f"k must be at least 1 and below the {n} samples (of the smallest class). Got {k}.")
