@@ -1,8 +1,8 @@
 """How close the learned game comes to exact optima, and how fast the k-NN estimates are. `make theory`.
 
-    python benchmarks/theory.py matrix    learned transition matrices against exact channels
-    python benchmarks/theory.py alpha     alpha-loss games on the Gaussian mixture against water-filling
-    python benchmarks/theory.py knn       k-NN information against exact values; time against scikit-learn's neighbours
+python benchmarks/theory.py matrix    learned transition matrices against exact channels
+python benchmarks/theory.py alpha     alpha-loss games on the Gaussian mixture against water-filling
+python benchmarks/theory.py knn       k-NN information against exact values; time against scikit-learn's neighbours
 """
 
 import argparse
@@ -51,9 +51,17 @@ def compare_matrix(frame: pd.DataFrame, secret: np.ndarray, budget: float) -> di
     spent = 1.0 - float(joint.sum(0) @ np.diag(transition))
     exact = channel.information_channel(joint, 1.0 - np.eye(len(cells)), spent)
     learned = arimoto_information(joint @ transition / (joint @ transition).sum(), 1.0)
-    return {"|X|": len(cells), "|S|": len(joint), "budget": budget, "distortion": spent, "raw nats": arimoto_information(joint, 1.0),
-            "exact": exact.value, "learned": learned, "relative": learned / exact.value - 1.0,
-            "gap of solver": exact.gap, "seconds": time.monotonic() - start}  # fmt: skip
+    return {
+        "|X|": len(cells),
+        "|S|": len(joint),
+        "distortion": spent,
+        "raw nats": arimoto_information(joint, 1.0),
+        "exact": exact.value,
+        "learned": learned,
+        "relative": learned / exact.value - 1.0,
+        "gap of solver": exact.gap,
+        "seconds": time.monotonic() - start,
+    }
 
 
 def matrix() -> None:

@@ -17,7 +17,7 @@ ROOMS = [
     ["adversaries", "veil"],
     ["game"],
     ["estimators"],
-    ["demo"],
+    ["demo", "paper"],
     ["cli"],
 ]
 #: The audit and the metrics see arrays and results only.
