@@ -138,6 +138,10 @@ PARAMETERS = {
     "unknown loss": ({"loss": "hinge"}, "'loss'"),
     "unknown distortion": ({"distortion": "cosine"}, "'distortion'"),
     "hamming on numbers": ({"distortion": "hamming"}, "not defined for numbers"),
+    "budgets by kind for one's own distortion": (
+        {"budget": {"categorical": 9.0, "continuous": 9.0}, "distortion": lambda a, b: (a - b).abs().sum(-1)},
+        "one number",
+    ),
     "unknown constraint": ({"constraint": "barrier"}, "'constraint'"),
     "unknown release": ({"release": "raw"}, "'release'"),
     "unknown device": ({"device": "tpu"}, "'device'"),

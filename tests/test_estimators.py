@@ -230,7 +230,23 @@ def test_save_and_load(tmp_path, small, fitted):
     assert loaded.distortion_ == fitted.distortion_
     assert loaded.history_ == fitted.history_
     assert loaded.schema_ == fitted.schema_
-    assert loaded.get_params()["budget"] == 50.0
+    kept = {"budget", "loss", "training", "architecture", "constraint", "confidence"}
+    assert {n: loaded.get_params()[n] for n in kept} == {n: fitted.get_params()[n] for n in kept}
+
+
+def test_every_parameter_that_is_no_code_survives_a_file(tmp_path, small):
+    X, S, _ = small
+    own = {"distortion": lambda a, b: (a - b).abs().sum(-1), "constraint": fv.Penalty(rho=2.0)}
+    encoder = quick(np.float64(900.0), loss=fv.AlphaLoss(np.inf), sees_sensitive=True, **own)
+    encoder.fit(X, sensitive_features=S["sex"]).save(tmp_path / "a.veil")
+    loaded = fv.load(tmp_path / "a.veil")
+    for name in ("budget", "loss", "constraint", "training", "sees_sensitive"):
+        assert getattr(loaded, name) == getattr(encoder, name)
+    assert loaded.distortion == "auto"
+    loaded.set_params(random_state=0)
+    pd.testing.assert_frame_equal(
+        loaded.transform(X, sensitive_features=S["sex"]), encoder.transform(X, sensitive_features=S["sex"])
+    )
 
 
 def test_pickle_and_frontier_share_one_path(small):

@@ -1,9 +1,12 @@
 """`FairEncoder`: hide S in a table within a distortion budget, as a scikit-learn transformer."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -26,7 +29,18 @@ from fairveil.estimators.inputs import (
 )
 from fairveil.estimators.training import Settings, Trained, train
 from fairveil.game import History, Training
-from fairveil.objectives import Constraint, Loss, make_constraint, make_loss
+from fairveil.objectives import (
+    AlphaLoss,
+    AugmentedLagrangian,
+    Constraint,
+    LogLoss,
+    Loss,
+    Penalty,
+    SquaredLoss,
+    ZeroOneLoss,
+    make_constraint,
+    make_loss,
+)
 from fairveil.objectives.distortion import RowDistortion
 from fairveil.schema import Schema
 from fairveil.tables import Table, is_frame, read_columns, read_table
@@ -245,8 +259,6 @@ class FairEncoder(GameEstimator):
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """The columns of a release."""
         check_is_fitted(self, "veil_")
-        import numpy as np
-
         return np.asarray(self.veil_.output_names(), dtype=object)
 
     def save(self, path: str | Path) -> None:
@@ -266,13 +278,12 @@ class FairEncoder(GameEstimator):
 
 def load(path: str | Path) -> FairEncoder:
     """Read a `.veil` file; refuses one that was altered. The result transforms, and can be fitted again."""
-    import numpy as np
-
     manifest, weights = read_archive(path)
     if manifest.get("format") != _FORMAT:
         raise VeilFileError(f"{Path(path).name} is not a veil of this version of fairveil.")
     veil = Veil.from_parts(manifest, weights)
-    encoder = FairEncoder(**manifest["parameters"], schema=veil.schema)
+    parameters = {name: _from_plain(value) for name, value in manifest["parameters"].items()}
+    encoder = FairEncoder(**parameters, schema=veil.schema)
     encoder._adopt(Trained(veil, Achieved.from_dict(manifest["distortion"]), History.from_dict(manifest["history"])))
     encoder.n_features_in_ = len(veil.schema.columns)
     if manifest["features"]:
@@ -293,13 +304,38 @@ def unmet_message(achieved: Achieved) -> str:
     return f"{'; '.join(lines).capitalize()}.{few} Raise the budget, train for more steps, or give more rows."
 
 
-#: Parameters that are kept in a file: those that still mean something without code or the machine of the fit.
-_KEPT = ("budget", "architecture", "sees_sensitive", "release", "target_weight", "sensitive_columns",
-         "per_column_adversaries", "unseen", "confidence")  # fmt: skip
+#: Parameters that are not kept in a file: they belong to the machine or the run of the fit.
+_NOT_KEPT = ("schema", "checkpoint", "progress", "device", "random_state")
+_PLAIN = {
+    kind.__name__: kind
+    for kind in (Training, AlphaLoss, LogLoss, ZeroOneLoss, SquaredLoss, AugmentedLagrangian, Penalty)
+}
 
 
 def _plain_parameters(encoder: FairEncoder) -> dict[str, Any]:
-    plain = {name: getattr(encoder, name) for name in _KEPT}
-    columns = plain["sensitive_columns"]
-    plain["sensitive_columns"] = None if columns is None else [c if isinstance(c, str) else int(c) for c in columns]
-    return plain
+    """Parameters as JSON; a function of the caller's own is left out, since a file holds no code."""
+    kept = {name: value for name, value in encoder.get_params(deep=False).items() if name not in _NOT_KEPT}
+    return {name: _to_plain(value) for name, value in kept.items() if not callable(value) or is_dataclass(value)}
+
+
+def _to_plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"type": type(value).__name__, **{name: _to_plain(v) for name, v in asdict(value).items()}}
+    if isinstance(value, float) and math.isinf(value):
+        return "inf"
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {name: _to_plain(v) for name, v in value.items()}
+    return [_to_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _from_plain(value: Any) -> Any:
+    if not isinstance(value, dict) or "type" not in value:
+        return value
+    fields = {name: math.inf if v == "inf" else _nested_tuples(v) for name, v in value.items() if name != "type"}
+    return _PLAIN[value["type"]](**fields)
+
+
+def _nested_tuples(value: Any) -> Any:
+    return tuple(map(_nested_tuples, value)) if isinstance(value, list) else value

@@ -74,6 +74,8 @@ def train(
         training.noise_dim,
     )
     distortion = make_distortion(settings.distortion, layout, settings.release)
+    if distortion.custom is not None and bounds.names != ("total",):
+        raise InputError("A distortion function gives one number a row, so the budget must be one number too.")
     problem = Problem(layout, spec, settings.loss, distortion, settings.constraint, bounds, prepared.chances,
                       prepared.outputs, tuple(seeds), prepared.tasks, training)  # fmt: skip
     outcome = play(
