@@ -90,6 +90,9 @@ SECRETS = {
         X["role"].map({"wife": 0, "husband": 1, "other": 2}),
         "'role' of X is the sensitive",
     ),
+    "infinity": (pd.Series([1.0, np.inf] * 100), "infinity"),
+    "objects": (pd.Series([{"a": 1}, {"a": 2}] * 100), "which is no class"),
+    "a series of mixed types": (pd.Series([1.5, "tall"] * 100), "'sensitive' mixes types"),
     "three dimensions": (np.zeros((200, 1, 1)), "3 dimensions"),
     "mixed types": (np.array(["f", 1] * 100, dtype=object), "mixes types|string or a number|sensitive"),
 }
@@ -98,8 +101,10 @@ SECRETS = {
 @pytest.mark.parametrize("case", SECRETS)
 def test_sensitive_features(case):
     secret, message = SECRETS[case]
-    with pytest.raises((InputError, TypeError), match=message):
+    with pytest.raises((InputError, TypeError), match=message) as caught:
         fit(sensitive=secret)
+    assert "tall" not in str(caught.value)
+    assert caught.value.__cause__ is None
 
 
 def test_a_continuous_s_under_log_loss():
@@ -156,6 +161,8 @@ PARAMETERS = {
     "y absent with a target weight": ({"target_weight": 1.0}, "task must be given"),
     "unknown sensitive column": ({"sensitive_columns": ["age"], "sensitive": None}, "no such column"),
     "sensitive position out of range": ({"sensitive_columns": [9], "sensitive": None}, "no such column"),
+    "checkpoint without a seed": ({"checkpoint": "state", "random_state": None}, "random_state to be a whole number"),
+    "a frame as budget": ({"budget": X}, "Got a DataFrame instead"),
     "S given twice": ({"sensitive_columns": ["role"]}, "Give S once"),
     "schema for another table": ({"schema": Schema.infer(X[["role", "town"]])}, "not in the schema"),
     "nothing to encode": ({"schema": Schema.infer(X, drop=list(X.columns))}, "no column to encode"),

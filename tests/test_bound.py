@@ -46,10 +46,21 @@ def test_the_plain_t_bound_would_fail_this_test():
     assert covered / runs < 0.95 - 3 * math.sqrt(0.05 * 0.95 / runs)
 
 
+@pytest.mark.parametrize(
+    ("chance", "n"), [(0.01, 30), (0.01, 60), (0.005, 200), (0.02, 100), (0.02, 1000), (0.02, 3000)]
+)
+def test_coverage_where_changes_are_rare(chance, n):
+    generator = np.random.default_rng(n)
+    runs = 1500
+    covered = sum(upper_bound((generator.random(n) < chance) * 1.0, 0.95, largest=1.0) >= chance for _ in range(runs))
+    assert covered / runs >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / runs)
+
+
 def test_few_rows_support_no_claim():
     assert upper_bound(np.zeros(29), 0.95) == math.inf
     assert upper_bound(np.zeros(29), 0.95, largest=12.0) == 12.0
-    assert upper_bound(np.zeros(30), 0.95) == 0.0
+    assert upper_bound(np.zeros(30), 0.95, largest=12.0) == pytest.approx(12 * (1 - 0.05 ** (1 / 30)))
+    assert upper_bound(np.zeros(300), 0.95) == math.inf
 
 
 def test_bound_shrinks_with_rows_and_grows_with_confidence():

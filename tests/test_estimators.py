@@ -309,3 +309,100 @@ def test_progress_goes_to_standard_error(small, capsys):
     assert not shown.out
     quick(progress=False).fit(X, sensitive_features=S["sex"])
     assert not capsys.readouterr().err
+
+
+def test_a_batch_with_narrower_types_still_holds_what_is_released():
+    generator = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {
+            "c": pd.Categorical(generator.choice(["a", "b", "c"], 400)),
+            "n": generator.integers(0, 1000, 400),
+            "code": pd.Categorical(generator.choice([10, 20, 40], 400)),
+        }
+    )
+    loud = quick(1e4).fit(X, sensitive_features=generator.integers(0, 2, 400))
+    with torch.no_grad():
+        loud.veil_.encoder.network.layers[-1].weight.mul_(200.0)  # changes everything
+    batch = X[X["n"] < 100].copy()
+    batch = batch.assign(
+        c=batch["c"].where(batch["c"] != "c").cat.remove_categories("c").fillna("a"), n=batch["n"].astype("int8")
+    )
+    released = loud.transform(batch)
+    assert not released.isna().any().any()
+    assert "c" in set(released["c"])
+    assert released["n"].max() > 127
+    assert set(released["code"]) <= {10, 20, 40}
+    frame = loud.transform(pa.Table.from_pandas(batch, preserve_index=False))
+    assert not any(column.null_count for column in frame.columns)
+    array = loud.transform(
+        pl.from_pandas(batch.assign(code=batch["code"].astype(int))).with_columns(pl.col("n").cast(pl.Int8))
+    )
+    assert array.null_count().to_numpy().sum() == 0
+
+
+def test_text_arrays_are_not_cut():
+    X = np.array([["a", "husband"], ["b", "wife"], ["a", "wife"]] * 40)
+    encoder = quick(sensitive_columns=[0]).fit(X)
+    assert set(encoder.transform(np.array([["a", "wife"]] * 60)).ravel()) <= {"husband", "wife"}
+
+
+def test_kept_columns_keep_every_digit(small):
+    X, S, _ = small
+    exact = X.assign(weight=np.random.default_rng(0).normal(size=len(X)) * 1e5)
+    schema = Schema.infer(exact, keep=["weight"])
+    released = quick(schema=schema).fit(exact, sensitive_features=S["sex"]).transform(exact)
+    assert released["weight"].equals(exact["weight"])
+
+
+def test_a_kept_copy_of_s_is_refused_and_roles_name_s(small):
+    X, S, _ = small
+    both = X.assign(sex=S["sex"])
+    with pytest.raises(fv.InputError, match="'sex' of X is the sensitive column"):
+        quick(schema=Schema.infer(both, keep=["sex"])).fit(both, sensitive_features=S["sex"])
+    by_role = quick(schema=Schema.infer(both, sensitive=["sex"])).fit(both)
+    assert list(by_role.transform(both).columns) == list(X.columns)
+    with pytest.raises(fv.InputError, match="Give S once"):
+        quick(schema=Schema.infer(both, sensitive=["sex"])).fit(both, sensitive_features=S["region"])
+
+
+def test_what_a_narrow_range_takes_away_is_counted(small):
+    X, S, _ = small
+    plain = quick(schema=Schema.infer(X)).fit(X, sensitive_features=S["sex"]).distortion_
+    column = Schema.infer(X)["height"]
+    narrow = Schema.infer(X).edit("height", lower=column.lower, upper=column.lower + 1.0, starts=())
+    with pytest.warns(fv.ClippedWarning):
+        clipped = quick(schema=narrow).fit(X, sensitive_features=S["sex"]).distortion_
+    assert clipped.parts["continuous"].mean > plain.parts["continuous"].mean + 1.0
+
+
+def test_soft_hamming_is_the_chance_that_a_draw_differs():
+    schema = Schema.infer(pd.DataFrame({"a": ["x", "y"] * 10}))
+    rows, p = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.5]])
+    distortion = fv.objectives.make_distortion("hamming", schema.layout, "probabilities")
+    release = fv.objectives.distortion.Release(p, p)
+    assert distortion.expected(release, rows)[0, 0].item() == distortion.realised(release, rows)[0, 0].item() == 0.5
+
+
+def test_a_failed_fit_leaves_no_older_veil(small):
+    X, S, _ = small
+    encoder = quick().fit(X, sensitive_features=S["sex"])
+    with pytest.raises(fv.BudgetNotMet):
+        encoder.set_params(budget=1e-6).fit(X, sensitive_features=S["sex"])
+    assert not hasattr(encoder, "veil_")
+    frontier = FairFrontier([50.0], training=QUICK, progress=False, random_state=0).fit(X, sensitive_features=S["sex"])
+    with pytest.raises(fv.BudgetNotMet, match="No budget is met"):
+        frontier.set_params(budgets=[1e-6]).fit(X, sensitive_features=S["sex"])
+    assert not hasattr(frontier, "points_")
+
+
+def test_frontier_fit_transform_that_sees_s_takes_the_most_changed_point(small):
+    X, S, _ = small
+    frontier = FairFrontier([60.0, 50.0], sees_sensitive=True, training=QUICK, progress=False, random_state=0)
+    released = frontier.fit_transform(X, sensitive_features=S["sex"])
+    best = frontier.points_.loc[frontier.points_["distortion"].idxmax(), "budget"]
+    pd.testing.assert_frame_equal(released, frontier.transform(X, budget=best, sensitive_features=S["sex"]))
+
+
+def test_one_budget_by_kind_on_a_table_of_numbers():
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    assert quick({"continuous": 900.0}).fit(X, sensitive_features=X[:, 0] > 0).distortion_.met

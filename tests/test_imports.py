@@ -10,6 +10,7 @@ import fairveil
 ROOMS = [
     ["errors"],
     ["tables", "metrics", "archive", "bound", "datasets"],
+    ["columns"],
     ["schema"],
     ["codec", "auditing", "theory", "information"],
     ["sensitive", "objectives"],
@@ -21,7 +22,7 @@ ROOMS = [
     ["cli"],
 ]
 #: The audit and the metrics see arrays and results only.
-NEVER = {"auditing": {"game", "encoders", "estimators", "veil", "adversaries", "codec", "schema"}}
+NEVER = {"auditing": {"game", "encoders", "estimators", "veil", "adversaries", "codec", "schema", "columns"}}
 ROOT = Path(fairveil.__file__).parent
 
 

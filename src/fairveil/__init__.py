@@ -4,11 +4,12 @@ __version__ = "0.1.0.dev0"
 
 from fairveil import datasets, metrics
 from fairveil.bound import Achieved
+from fairveil.columns import Column
 from fairveil.errors import BudgetNotMet, ClippedWarning, DataNotFound, InputError, TrainingFailed, VeilFileError
 from fairveil.estimators import FairEncoder, FairFrontier, load
 from fairveil.game import History, Training
 from fairveil.objectives import AlphaLoss, AugmentedLagrangian, Penalty
-from fairveil.schema import Column, Schema
+from fairveil.schema import Schema
 
 __all__ = [
     "Achieved",

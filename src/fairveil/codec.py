@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
+from fairveil.columns import Column, family_of
 from fairveil.errors import ClippedWarning, InputError, rows_named
-from fairveil.schema import Column, Group, Schema, family_of
+from fairveil.schema import Group, Schema
 from fairveil.tables import missing_mask
 
 Unseen = Literal["error", "most_frequent"]
@@ -56,6 +57,18 @@ class Codec:
             codes = _codes(group.column, values) if group.number is None else _bins(group.column, values)
             out[rows, group.start + codes] = 1.0
         return torch.from_numpy(out)
+
+    def original(self, table: pa.Table, encoded: Tensor) -> Tensor:
+        """Encoded rows with every number as the caller has it, neither clipped nor put on its grid.
+
+        Distortion is counted from here, so that what a narrow range or a coarse grid takes away is counted too.
+        """
+        exact = encoded.clone()
+        for index, column in enumerate(self.schema.layout.numbers):
+            numbers = table[column.name].to_numpy(zero_copy_only=False).astype(np.float64)
+            scaled = np.where(missing_mask(table[column.name]), 0.0, (numbers - column.center) / column.scale)
+            exact[:, self.schema.layout.group_width + index] = torch.from_numpy(scaled.astype(np.float32))
+        return exact
 
     def decode(self, tensor: Tensor) -> pa.Table:
         """Released rows as a table. Takes tensors as `encode` or a sampled release makes them."""

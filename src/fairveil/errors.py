@@ -56,4 +56,5 @@ def must_be(owner: str, name: str, expected: str, got: object) -> str:
     >>> must_be("FairEncoder", "budget", "a number above 0", -1)
     "The 'budget' parameter of FairEncoder must be a number above 0. Got -1 instead."
     """
-    return f"The {name!r} parameter of {owner} must be {expected}. Got {got!r} instead."
+    shown = repr(got) if got is None or isinstance(got, (str, int, float)) else f"a {type(got).__name__}"
+    return f"The {name!r} parameter of {owner} must be {expected}. Got {shown} instead."

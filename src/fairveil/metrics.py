@@ -38,7 +38,7 @@ def roc_auc(score: ArrayLike, truth: ArrayLike, confidence: float = 0.95) -> Est
     """Area under the ROC curve of a binary truth, with DeLong's interval.
 
     >>> f"{roc_auc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]):.2f}"
-    '0.75 [0.14, 1.00]'
+    '0.75 [0.06, 1.00]'
     """
     score, truth = np.asarray(score, dtype=np.float64), np.asarray(truth).astype(bool)
     positive, negative = score[truth], score[~truth]

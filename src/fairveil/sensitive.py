@@ -1,5 +1,6 @@
 """The sensitive features: one or several columns whose joint value is hidden, or numbers."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor
 
 from fairveil.codec import Codec
+from fairveil.columns import Column, family_of
 from fairveil.errors import InputError, rows_named
-from fairveil.schema import Column, Schema, infer_column
+from fairveil.schema import Schema
 from fairveil.tables import missing_mask
 
 #: More distinct values than this are no classes; fewer are enough to tell where they are not whole numbers.
@@ -116,14 +118,22 @@ def _discrete(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
     missing = missing_mask(values)
     if missing.all():
         return Column(name, "categorical", categories=("",)), [f"The sensitive column {name!r} holds no value at all."]
+    plain = Column(name, "categorical", categories=("",))
+    if family_of(values.type) is None:
+        return plain, [
+            f"The sensitive column {name!r} has the type {values.type}, which is no class. Convert it to text."
+        ]
     distinct = values.filter(pa.array(~missing)).unique().to_pylist()
-    fractions = pa.types.is_floating(values.type) and any(value != round(value) for value in distinct)
+    floating = pa.types.is_floating(values.type)
+    if floating and not all(math.isfinite(value) for value in distinct):
+        return plain, [f"The sensitive column {name!r} holds infinity. Replace it by a number."]
+    fractions = floating and any(value != round(value) for value in distinct)
     if len(distinct) > (MOST_FRACTIONS if fractions else MOST_CLASSES):
-        return Column(name, "categorical", categories=("",)), [
+        return plain, [
             f"The sensitive column {name!r} has {len(distinct)} distinct values. If it is a number, use loss='squared' "
             "(the MMSE adversary); otherwise group its values."
         ]
-    family = infer_column(name, values, "drop")[0].family
+    family = family_of(values.type) or "string"
     return Column(name, "categorical", "encode", family, bool(missing.any()), tuple(sorted(distinct)), distinct[0]), []
 
 

@@ -37,10 +37,14 @@ def is_series(data: object) -> bool:
 
 @dataclass(frozen=True)
 class Table:
-    """An arrow table, and what it takes to give a result back in the caller's own form."""
+    """An arrow table, and what it takes to give a result back in the caller's own form.
+
+    coded: columns that the caller's library holds as categories, whatever their values look like.
+    """
 
     arrow: pa.Table
     origin: Any
+    coded: frozenset[str] = frozenset()
 
     @property
     def names(self) -> list[str]:
@@ -77,7 +81,11 @@ def read_columns(data: Any, default: str) -> pa.Table:
         return read_table(data).arrow
     if is_series(data):
         name = getattr(data, "name", None)
-        return pa.table({name if isinstance(name, str) and name else default: _plain(_series_to_arrow(data))})
+        name = name if isinstance(name, str) and name else default
+        column = _converted(data)
+        if column is None:
+            raise InputError(_mixed(name))
+        return pa.table({name: column})
     array = np.asarray(data)
     if array.ndim == 1:
         return pa.table({default: _array_to_arrow(array, default)})
@@ -98,17 +106,34 @@ def _read_frame(data: Any) -> Table:
     if problems:
         raise InputError(problems)
     columns: dict[str, pa.ChunkedArray] = {}
+    coded = set()
     for name in names:
-        try:
-            columns[name] = _plain(_series_to_arrow(data[name]))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError):
-            problems.append(
-                f"Column {name!r} mixes types or holds objects that are no single text, number or truth value. "
-                "Convert it to one type, or leave it out."
-            )
+        raw = _converted(data[name], plain=False)
+        if raw is None:
+            problems.append(_mixed(name))
+            continue
+        if pa.types.is_dictionary(raw.type):
+            coded.add(name)
+        columns[name] = _plain(raw)
     if problems:
         raise InputError(problems)
-    return Table(pa.table(columns), data)
+    return Table(pa.table(columns), data, frozenset(coded))
+
+
+def _mixed(name: str) -> str:
+    return (
+        f"Column {name!r} mixes types or holds objects that are no single text, number or truth value. "
+        "Convert it to one type, or leave it out."
+    )
+
+
+def _converted(series: Any, *, plain: bool = True) -> pa.ChunkedArray | None:
+    """A column as arrow; None where it has no single type. (Arrow's own message would show a value of the data.)"""
+    try:
+        column = _series_to_arrow(series)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError):
+        return None
+    return _plain(column) if plain else column
 
 
 def _name_problems(names: list[Any]) -> list[str]:
@@ -134,10 +159,10 @@ def _array_to_arrow(values: np.ndarray, name: str) -> pa.ChunkedArray:
         raise InputError(f"Complex data not supported: column {name!r}.")
     try:
         return pa.chunked_array([pa.array(values, from_pandas=True)])
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         raise TypeError(
             f"Column {name!r}: every argument must be a string or a number, of one type a column."
-        ) from error
+        ) from None
 
 
 def _series_to_arrow(series: Any) -> pa.ChunkedArray:
@@ -171,19 +196,46 @@ def _to_pandas(released: pa.Table, origin: Any, keep_types: bool) -> Any:
 
 
 def _retype_pandas(values: pd.Series, dtype: Any) -> pd.Series:
-    if values.isna().any() and isinstance(dtype, np.dtype):
+    """The caller's type, or the narrowest wider one if it cannot hold what was released."""
+    if isinstance(dtype, pd.CategoricalDtype):
+        more = [value for value in values.dropna().unique() if value not in dtype.categories]
+        return values.astype(pd.CategoricalDtype([*dtype.categories, *more], dtype.ordered) if more else dtype)
+    if not isinstance(dtype, np.dtype):
+        return values.astype(dtype)
+    if values.isna().any():
         # A missing value may be released where this batch had none: numpy's integers and truth values cannot hold it.
-        dtype = {"i": "Int64", "u": "UInt64", "b": "boolean"}.get(dtype.kind, dtype)
-    return values.astype(dtype)
+        dtype = {"i": "Int64", "u": "Int64", "b": "boolean"}.get(dtype.kind, dtype)
+        return values.astype(dtype)
+    return values.astype(dtype) if _holds(dtype, values.to_numpy()) else values
+
+
+def _holds(dtype: np.dtype, values: np.ndarray) -> bool:
+    """Whether whole numbers of this batch's type can hold what was released."""
+    if dtype.kind not in "iu" or values.dtype.kind not in "iuf" or not len(values):
+        return True
+    limits = np.iinfo(dtype)
+    return bool(limits.min <= values.min() and values.max() <= limits.max)
 
 
 def _to_polars(released: pa.Table, origin: Any, keep_types: bool) -> Any:
     import polars as pl
 
     frame = pl.DataFrame(pl.from_arrow(released))
-    if keep_types:
-        frame = frame.with_columns([pl.col(n).cast(origin.schema[n]) for n in frame.columns if n in origin.schema])
-    return frame
+    if not keep_types:
+        return frame
+    return frame.with_columns([_retype_polars(frame[n], origin.schema[n]) for n in frame.columns if n in origin.schema])
+
+
+def _retype_polars(values: Any, dtype: Any) -> Any:
+    import polars as pl
+
+    if isinstance(dtype, pl.Enum):
+        known = dtype.categories.to_list()
+        dtype = pl.Enum([*known, *(v for v in values.drop_nulls().unique().sort().to_list() if v not in known)])
+    try:
+        return values.cast(dtype)
+    except pl.exceptions.InvalidOperationError:  # a number that this batch's narrower type cannot hold
+        return values
 
 
 def _to_arrow(released: pa.Table, origin: pa.Table, keep_types: bool) -> pa.Table:
@@ -194,15 +246,25 @@ def _to_arrow(released: pa.Table, origin: pa.Table, keep_types: bool) -> pa.Tabl
 
 def _retype_arrow(values: pa.ChunkedArray, origin: pa.ChunkedArray) -> pa.ChunkedArray:
     if not pa.types.is_dictionary(origin.type):
-        return values.cast(origin.type)
+        try:
+            return values.cast(origin.type)
+        except pa.ArrowInvalid:  # a number that this batch's narrower type cannot hold
+            return values
     categories = origin.unify_dictionaries().combine_chunks().dictionary
-    codes = pc.index_in(values.cast(categories.type).combine_chunks(), value_set=categories)
+    values = values.cast(categories.type).combine_chunks()
+    more = [value for value in values.unique().drop_null().to_pylist() if value not in set(categories.to_pylist())]
+    categories = pa.concat_arrays([categories, pa.array(more, categories.type)])
+    codes = pc.index_in(values, value_set=categories)
     return pa.chunked_array([pa.DictionaryArray.from_arrays(codes.cast(origin.type.index_type), categories)])
 
 
 def _to_numpy(released: pa.Table, origin: np.ndarray, keep_types: bool) -> np.ndarray:
     columns = [released[name].to_numpy(zero_copy_only=False) for name in released.column_names]
-    if not keep_types:
-        return np.column_stack(columns) if columns else np.empty((released.num_rows, 0))
-    holes = origin.dtype.kind in "iub" and any(released[n].null_count for n in released.column_names)
-    return np.column_stack(columns).astype(np.float64 if holes else origin.dtype)
+    if not columns:
+        return np.empty((released.num_rows, 0))
+    stacked = np.column_stack(columns)
+    if not keep_types or origin.dtype.kind in "US":
+        return stacked  # text keeps its length: a released category may be longer than this batch's
+    if origin.dtype.kind in "iub" and any(released[n].null_count for n in released.column_names):
+        return stacked.astype(np.float64)
+    return stacked.astype(origin.dtype) if _holds(origin.dtype, stacked) else stacked

@@ -61,7 +61,15 @@ class Veil:
                 raise InputError(f"X has {table.num_rows} rows, sensitive_features {sensitive.num_rows}.")
             shown = self.sensitive.inputs(sensitive)
         values = self.release(x, shown, generator).values
-        return codec.decode(values) if self.encoder.spec.release == "sampled" else codec.soft(values)
+        if self.encoder.spec.release != "sampled":
+            return codec.soft(values)
+        released = codec.decode(values)
+        for column in self.schema.released:
+            if column.role == "keep":  # as it is, to the last digit
+                released = released.set_column(
+                    released.column_names.index(column.name), column.name, table[column.name]
+                )
+        return released
 
     def output_names(self) -> list[str]:
         """The columns of a release, in order."""
@@ -92,7 +100,7 @@ class Veil:
             encoder.load_state_dict(weights)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise VeilFileError(f"The manifest and the weights of this veil do not fit together ({error}).") from error
-        return cls(schema, sensitive, encoder.requires_grad_(False), manifest["unseen"])
+        return cls(schema, sensitive, encoder.requires_grad_(False), manifest.get("unseen", "error"))
 
 
 def take_member(encoder: Encoder, member: int) -> Encoder:

@@ -73,5 +73,6 @@ def main() -> None:
         sys.stderr.write(f"fairveil: {error}\n")
         raise SystemExit(2) from None
     except Exception as error:
-        sys.stderr.write(f"fairveil: internal error: {type(error).__name__}: {error}\n")
-        raise SystemExit(3) from error
+        # Only its type: the text of a foreign error may show a value of the data.
+        sys.stderr.write(f"fairveil: internal error ({type(error).__name__}). Please report it.\n")
+        raise SystemExit(3) from None

@@ -27,7 +27,7 @@ class GaussianMixture:
 def gaussian_mixture(prior: float = 0.5, dimension: int = 32, seed: int = 0) -> GaussianMixture:
     """A mixture like the paper's, which prints neither its means nor its variances: both are drawn here, once.
 
-    Means are uniform in (0, 0.8), variances in (0.5, 1.5): a MAP adversary on the original data is right in 99.7 %.
+    Means are uniform in (0, 0.8), variances in (0.5, 1.5): a MAP adversary on the original data is right in 99.9 %.
     """
     if not 0.0 < prior < 1.0:
         raise InputError(must_be("gaussian_mixture", "prior", "in (0, 1)", prior))

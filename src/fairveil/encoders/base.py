@@ -19,13 +19,14 @@ class EncoderSpec:
     """All that is needed to build an encoder anew, beside the layout and its weights.
 
     architecture: a name, a torch module, or a factory `f(inputs, outputs)` that makes one.
-    sensitive_width: columns of S that the encoder sees; 0 when it sees X only.
+    sensitive_width: columns of S that the encoder sees; 0 when it sees X only. sensitive_discrete: they are one-hot.
     hidden, noise_dim: of the feed-forward network.
     """
 
     architecture: str | ModuleFactory = "feedforward"
     release: str = "sampled"
     sensitive_width: int = 0
+    sensitive_discrete: bool = True
     hidden: tuple[int, ...] = (128, 128)
     noise_dim: int = 16
 

@@ -51,5 +51,6 @@ def initialise(module: nn.Module, generators: Sequence[torch.Generator], last_sc
             spread = math.sqrt(2.0 / layer.weight.shape[1]) * (last_scale if layer is mlp.layers[-1] else 1.0)
             with torch.no_grad():
                 for weight, generator in zip(layer.weight, generators, strict=True):
-                    weight.normal_(0.0, spread, generator=generator)
+                    # Drawn where the generator is, then moved: the weights may be on another device.
+                    weight.copy_(torch.empty(weight.shape).normal_(0.0, spread, generator=generator))
                 layer.bias.zero_()

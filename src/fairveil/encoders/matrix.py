@@ -35,6 +35,8 @@ class Matrix(Encoder):
             problem = "needs categorical columns only, all to be encoded"
         elif cells > MOST_CELLS:
             problem = f"has {cells} combinations of categories to deal with, more than {MOST_CELLS}"
+        elif spec.sensitive_width and not spec.sensitive_discrete:
+            problem = "can see S only if S is a class"
         elif spec.release != "sampled":
             problem = "releases draws, so it needs release='sampled'"
         if problem:

@@ -1,8 +1,6 @@
 """`FairEncoder`: hide S in a table within a distortion budget, as a scikit-learn transformer."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -27,20 +25,10 @@ from fairveil.estimators.inputs import (
     seed_from,
     split_sensitive,
 )
+from fairveil.estimators.plain import from_plain, plain_parameters
 from fairveil.estimators.training import Settings, Trained, train
 from fairveil.game import History, Training
-from fairveil.objectives import (
-    AlphaLoss,
-    AugmentedLagrangian,
-    Constraint,
-    LogLoss,
-    Loss,
-    Penalty,
-    SquaredLoss,
-    ZeroOneLoss,
-    make_constraint,
-    make_loss,
-)
+from fairveil.objectives import Constraint, Loss, make_constraint, make_loss
 from fairveil.objectives.distortion import RowDistortion
 from fairveil.schema import Schema
 from fairveil.tables import Table, is_frame, read_columns, read_table
@@ -70,7 +58,7 @@ class GameEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         table = self._read(X, reset=True)
         if self.schema is not None and not isinstance(self.schema, Schema):
             raise InputError(must_be(type(self).__name__, "schema", "a Schema, or None to infer one", self.schema))
-        inside = split_sensitive(table, self.sensitive_columns)
+        inside = split_sensitive(table, self.sensitive_columns, self.schema)
         return prepare(
             table,
             read_sensitive(table, inside, sensitive_features),
@@ -87,6 +75,8 @@ class GameEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _settings(self) -> Settings:
         if self.training is not None and not isinstance(self.training, Training):
             raise InputError(must_be(type(self).__name__, "training", "a Training, or None", self.training))
+        if self.checkpoint is not None and not isinstance(self.random_state, (int, np.integer)):
+            raise InputError("A checkpoint needs random_state to be a whole number: without it no run repeats another.")
         return Settings(
             architecture=self.architecture,
             release=self.release,
@@ -100,6 +90,12 @@ class GameEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             show_progress=bool(self.progress),
             checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
         )
+
+    def fit_transform(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Any:
+        """Fit, then release the same rows."""
+        self.fit(X, y, sensitive_features=sensitive_features)
+        shown = sensitive_features if self.sees_sensitive else None
+        return self.transform(X, sensitive_features=shown)
 
     def get_metadata_routing(self) -> Any:
         """Who asks for `sensitive_features`: `fit`, and `transform` only if the encoder sees S."""
@@ -211,6 +207,8 @@ class FairEncoder(GameEstimator):
 
     def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
         """Learn to hide `sensitive_features` in X. `y` is used only with `target_weight`."""
+        for name in ("veil_", "distortion_", "history_"):  # a fit that fails must not leave an older veil behind
+            self.__dict__.pop(name, None)
         settings = self._settings()
         prepared = self._prepare(X, y, sensitive_features)
         budget = check_budget(type(self).__name__, self.budget, prepared.schema)
@@ -250,19 +248,17 @@ class FairEncoder(GameEstimator):
             return table.arrow.select(inside)
         return None if given is None else read_columns(given, "sensitive")
 
-    def fit_transform(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Any:
-        """Fit, then release the same rows."""
-        self.fit(X, y, sensitive_features=sensitive_features)
-        shown = sensitive_features if self.veil_.sees_sensitive else None
-        return self.transform(X, sensitive_features=shown)
-
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """The columns of a release."""
         check_is_fitted(self, "veil_")
         return np.asarray(self.veil_.output_names(), dtype=object)
 
     def save(self, path: str | Path) -> None:
-        """Write a `.veil` file: a manifest, weights and a SHA-256. No code, no rows; read it with `fairveil.load`."""
+        """Write a `.veil` file: a manifest, weights and a SHA-256. No code, no rows; read it with `fairveil.load`.
+
+        A distortion function of your own is code, so it is not kept; nor are `device`, `progress`, `checkpoint` and
+        `random_state`. The manifest does hold the schema: names, categories and ranges of the columns.
+        """
         check_is_fitted(self, "veil_")
         manifest, weights = self.veil_.to_parts()
         manifest |= {
@@ -270,25 +266,31 @@ class FairEncoder(GameEstimator):
             "version": fairveil.__version__,
             "distortion": self.distortion_.to_dict(),
             "history": self.history_.to_dict(),
-            "parameters": _plain_parameters(self),
+            "parameters": plain_parameters(self),
             "features": list(map(str, getattr(self, "feature_names_in_", ()))),
         }
         write_archive(path, manifest, weights)
 
 
 def load(path: str | Path) -> FairEncoder:
-    """Read a `.veil` file; refuses one that was altered. The result transforms, and can be fitted again."""
+    """Read a `.veil` file; refuses one whose checksum does not fit. The result transforms, and can be fitted again."""
     manifest, weights = read_archive(path)
     if manifest.get("format") != _FORMAT:
         raise VeilFileError(f"{Path(path).name} is not a veil of this version of fairveil.")
     veil = Veil.from_parts(manifest, weights)
-    parameters = {name: _from_plain(value) for name, value in manifest["parameters"].items()}
-    encoder = FairEncoder(**parameters, schema=veil.schema)
-    encoder._adopt(Trained(veil, Achieved.from_dict(manifest["distortion"]), History.from_dict(manifest["history"])))
+    try:
+        parameters = {name: from_plain(value) for name, value in manifest["parameters"].items()}
+        encoder = FairEncoder(**parameters, schema=veil.schema)
+        achieved, history = Achieved.from_dict(manifest["distortion"]), History.from_dict(manifest["history"])
+        features = manifest["features"]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise VeilFileError(
+            f"{Path(path).name} has a manifest that cannot be read ({type(error).__name__})."
+        ) from error
     encoder.n_features_in_ = len(veil.schema.columns)
-    if manifest["features"]:
-        encoder.feature_names_in_ = np.asarray(manifest["features"], dtype=object)
-    return encoder
+    if features:
+        encoder.feature_names_in_ = np.asarray(features, dtype=object)
+    return encoder._adopt(Trained(veil, achieved, history))
 
 
 def unmet_message(achieved: Achieved) -> str:
@@ -302,40 +304,3 @@ def unmet_message(achieved: Achieved) -> str:
     ]
     few = " There are too few held-out rows to verify any budget: give more rows." if achieved.rows < 30 else ""
     return f"{'; '.join(lines).capitalize()}.{few} Raise the budget, train for more steps, or give more rows."
-
-
-#: Parameters that are not kept in a file: they belong to the machine or the run of the fit.
-_NOT_KEPT = ("schema", "checkpoint", "progress", "device", "random_state")
-_PLAIN = {
-    kind.__name__: kind
-    for kind in (Training, AlphaLoss, LogLoss, ZeroOneLoss, SquaredLoss, AugmentedLagrangian, Penalty)
-}
-
-
-def _plain_parameters(encoder: FairEncoder) -> dict[str, Any]:
-    """Parameters as JSON; a function of the caller's own is left out, since a file holds no code."""
-    kept = {name: value for name, value in encoder.get_params(deep=False).items() if name not in _NOT_KEPT}
-    return {name: _to_plain(value) for name, value in kept.items() if not callable(value) or is_dataclass(value)}
-
-
-def _to_plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__, **{name: _to_plain(v) for name, v in asdict(value).items()}}
-    if isinstance(value, float) and math.isinf(value):
-        return "inf"
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, dict):
-        return {name: _to_plain(v) for name, v in value.items()}
-    return [_to_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
-
-
-def _from_plain(value: Any) -> Any:
-    if not isinstance(value, dict) or "type" not in value:
-        return value
-    fields = {name: math.inf if v == "inf" else _nested_tuples(v) for name, v in value.items() if name != "type"}
-    return _PLAIN[value["type"]](**fields)
-
-
-def _nested_tuples(value: Any) -> Any:
-    return tuple(map(_nested_tuples, value)) if isinstance(value, list) else value

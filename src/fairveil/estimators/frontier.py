@@ -77,19 +77,21 @@ class FairFrontier(GameEstimator):
 
     def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
         """Train all points at once."""
+        for name in ("trained_", "points_"):  # a fit that fails must not leave an older frontier behind
+            self.__dict__.pop(name, None)
         settings = self._settings()
         if not isinstance(self.seeds, int) or self.seeds < 1:
             raise InputError(must_be("FairFrontier", "seeds", "a whole number of at least 1", self.seeds))
         prepared = self._prepare(X, y, sensitive_features)
         budgets = self._check_budgets(prepared.schema)
         members = [(budget, number) for budget in budgets for number in range(self.seeds)]
-        self.seed_ = seed_from(self.random_state)
-        self.trained_: list[Trained] = train(
-            prepared, [b for b, _ in members], [n for _, n in members], settings, self.seed_
-        )
-        self.points_ = pd.DataFrame([_point(b, n, t) for (b, n), t in zip(members, self.trained_, strict=True)])
-        if not self.points_["met"].any():
-            raise BudgetNotMet("No budget is met. " + unmet_message(self.trained_[-1].achieved))
+        seed = seed_from(self.random_state)
+        trained = train(prepared, [b for b, _ in members], [n for _, n in members], settings, seed)
+        points = pd.DataFrame([_point(b, n, t) for (b, n), t in zip(members, trained, strict=True)])
+        if not points["met"].any():
+            raise BudgetNotMet("No budget is met. " + unmet_message(trained[-1].achieved))
+        self.trained_: list[Trained] = trained
+        self.points_ = points
         return self
 
     def encoder(self, budget: Budget, seed: int = 0) -> FairEncoder:
@@ -112,10 +114,13 @@ class FairFrontier(GameEstimator):
         return encoder._adopt(trained)
 
     def transform(self, X: Any, *, budget: Budget | None = None, sensitive_features: Any = None) -> Any:
-        """A censored copy of X at one budget; the largest that is met when none is named."""
+        """A censored copy of X at one budget; without one, at the point that is met and changes the rows most."""
         check_is_fitted(self, "points_")
-        chosen = self.points_[self.points_["met"]]["budget"].iloc[-1] if budget is None else budget
-        return self.encoder(chosen).transform(X, sensitive_features=sensitive_features)
+        seed = 0
+        if budget is None:
+            met = self.points_[self.points_["met"]]
+            budget, seed = met.loc[met["distortion"].idxmax(), ["budget", "seed"]]
+        return self.encoder(budget, seed).transform(X, sensitive_features=sensitive_features)
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """The columns of a release."""

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from fairveil.codec import Codec
+from fairveil.columns import family_of
 from fairveil.errors import InputError, must_be
 from fairveil.game import Rows, Task
 from fairveil.objectives import LogLoss, Loss, SquaredLoss
-from fairveil.schema import Schema, family_of
+from fairveil.schema import Schema
 from fairveil.sensitive import Sensitive, describe_sensitive
 from fairveil.tables import Table, missing_mask, read_columns
 
@@ -28,19 +29,25 @@ Budget = float | dict[str, float]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A table ready to play: its schema, its sensitive features and its rows as tensors."""
+    """A table ready to play: its schema, its sensitive features and its rows as tensors.
+
+    original: the rows with numbers as the caller has them, from which distortion is counted.
+    """
 
     schema: Schema
     sensitive: Sensitive
     rows: Rows
+    original: Tensor
     tasks: tuple[Task, ...]
     chances: tuple[float, ...]
     outputs: tuple[int, ...]
 
 
-def split_sensitive(table: Table, columns: Sequence[str | int] | None) -> list[str]:
-    """The names of the sensitive columns inside X, given by name or position."""
+def split_sensitive(table: Table, columns: Sequence[str | int] | None, schema: Schema | None) -> list[str]:
+    """The names of the sensitive columns inside X, given by name or position, or by their role in the schema."""
     names = []
+    if columns is None and schema is not None:
+        return [column.name for column in schema.columns if column.role == "sensitive"]
     for column in columns or ():
         position_ok = isinstance(column, (int, np.integer)) and -len(table.names) <= column < len(table.names)
         if position_ok:
@@ -55,7 +62,10 @@ def split_sensitive(table: Table, columns: Sequence[str | int] | None) -> list[s
 def read_sensitive(table: Table, inside: list[str], given: Any) -> pa.Table:
     """S as a table, from the columns of X named so or from `sensitive_features`; exactly one of them."""
     if inside and given is not None:
-        raise InputError("Give S once: either sensitive_columns (inside X) or sensitive_features (beside it).")
+        raise InputError(
+            "Give S once: either inside X (sensitive_columns, or the role 'sensitive' in the schema) or beside it "
+            "(sensitive_features)."
+        )
     if inside:
         return table.arrow.select(inside)
     if given is None:
@@ -95,14 +105,16 @@ def prepare(
             f"There is no column to encode: X has {len(table.names)} feature(s), none of them to be encoded."
         )
     sensitive = describe_sensitive(secret, discrete=loss.discrete)
-    if inferred:
-        _refuse_copies(table, secret, inside)
+    # A schema of the caller's may say `encode` on purpose; to release S as it is cannot be meant.
+    checked = [c.name for c in schema.released if inferred or c.role == "keep"]
+    _refuse_copies(table, secret, [name for name in checked if name in table.names])
     x = Codec(schema).encode(table.arrow)
     targets, outputs = _secrets(sensitive, secret, per_column)
     tasks, truths = _tasks(y, target_weight, len(table))
     shown = sensitive.inputs(secret) if sees_sensitive else None
     chances = tuple(float(loss.chance(target)) for target in targets)
-    return Prepared(schema, sensitive, Rows(x, shown, targets, truths), tasks, chances, outputs)
+    original = Codec(schema).original(table.arrow, x)
+    return Prepared(schema, sensitive, Rows(x, shown, targets, truths), original, tasks, chances, outputs)
 
 
 def check_budget(owner: str, budget: Any, schema: Schema) -> Budget:
@@ -155,14 +167,14 @@ def _with_sensitive(schema: Schema, inside: list[str]) -> Schema:
     return schema
 
 
-def _refuse_copies(table: Table, secret: pa.Table, inside: list[str]) -> None:
+def _refuse_copies(table: Table, secret: pa.Table, names: list[str]) -> None:
     """A column of X that is a sensitive one, as it stands or under other names for its values."""
     problems = [
         f"Column {name!r} of X is the sensitive column {other!r} itself, perhaps under other names. Take it out of X, "
         "or name it in sensitive_columns. (To censor it all the same, pass a schema that gives it the role 'encode'.)"
-        for name in table.names
+        for name in names
         for other in secret.column_names
-        if name not in inside and _is_copy(table.arrow[name], secret[other])
+        if _is_copy(table.arrow[name], secret[other])
     ]
     if problems:
         raise InputError(problems)
@@ -219,6 +231,7 @@ def _task(name: str, column: pa.ChunkedArray, weight: float) -> tuple[Task, Tens
 
 def _kinds(schema: Schema) -> set[str]:
     layout = schema.layout
-    categorical = {"categorical"} if any(group.column.role == "encode" for group in layout.groups) else set()
+    groups = [group for group in layout.groups if group.column.role == "encode"]
+    categorical = {"categorical"} if any(g.number is None or g.column.missing for g in groups) else set()
     continuous = {"continuous"} if any(column.role == "encode" for column in layout.numbers) else set()
     return categorical | continuous

@@ -1,7 +1,7 @@
 """From prepared rows to veils: split, play, measure on held-out rows. One path for one budget and for many."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,7 @@ def train(
         settings.architecture,
         settings.release,
         0 if prepared.rows.sensitive is None else prepared.sensitive.width,
+        prepared.sensitive.discrete,
         training.hidden,
         training.noise_dim,
     )
@@ -90,16 +91,24 @@ def train(
         checkpoint=settings.checkpoint,
     )
     held_out = prepared.rows.take(parts.held_out)
+    original = prepared.original.index_select(0, parts.held_out)
     trained = []
     for member in range(problem.members):
         veil = Veil(prepared.schema, prepared.sensitive, take_member(outcome.encoder, member), settings.unseen)
-        achieved = measure(veil, distortion, held_out, bounds, member, settings.confidence, seed)
+        achieved = measure(veil, distortion, held_out, original, bounds, member, settings.confidence, seed)
         trained.append(Trained(veil, achieved, outcome.history.of_member(member)))
     return trained
 
 
 def measure(
-    veil: Veil, distortion: Distortion, rows: Rows, bounds: Bounds, member: int, confidence: float, seed: int
+    veil: Veil,
+    distortion: Distortion,
+    rows: Rows,
+    original: Tensor,
+    bounds: Bounds,
+    member: int,
+    confidence: float,
+    seed: int,
 ) -> Achieved:
     """Mean distortion of held-out rows as they would be written, and its upper confidence bound.
 
@@ -107,25 +116,32 @@ def measure(
     by the luck of a single draw.
     """
     generator = torch.Generator().manual_seed((seed + 1) % 2**63)
-    parts = torch.stack([_written_distortion(veil, distortion, rows, generator) for _ in range(_DRAWS)]).mean(dim=0)
-    largest = veil.schema.layout.largest_distortion() if distortion.is_bounded else float("inf")
+    parts = torch.stack([_written_distortion(veil, distortion, rows, original, generator) for _ in range(_DRAWS)]).mean(
+        dim=0
+    )
+    largest = veil.schema.layout.largest_distortion() if distortion.is_bounded else {}
     level = 1.0 - (1.0 - confidence) / len(bounds.names)
     limits = dict(zip(bounds.names, bounds.values[member].tolist(), strict=True))
 
     def achieved(values: Tensor, name: str, parts: dict[str, Achieved]) -> Achieved:
-        upper = upper_bound(values.numpy(), level, largest)
+        upper = upper_bound(values.numpy(), level, largest.get(name, float("inf")))
         return Achieved(float(values.mean()), upper, limits.get(name), len(values), level, parts)
 
     kinds = {kind: achieved(parts[:, i], kind, {}) for i, kind in enumerate(KINDS)}
     return achieved(parts.sum(dim=1), "total", kinds)
 
 
-def _written_distortion(veil: Veil, distortion: Distortion, rows: Rows, generator: torch.Generator) -> Tensor:
+def _written_distortion(
+    veil: Veil, distortion: Distortion, rows: Rows, original: Tensor, generator: torch.Generator
+) -> Tensor:
     release = veil.release(rows.x, rows.sensitive, generator)
     if veil.encoder.spec.release == "sampled":
         # To a table and back: what counts is the table.
         release = Release(veil.codec.encode(veil.codec.decode(release.values)), release.probabilities)
-    return distortion.realised(release, rows.x).double()
+        # A kept number is released to its last digit, which a tensor does not hold.
+        kept = torch.from_numpy(veil.schema.layout.kept)
+        release = replace(release, values=torch.where(kept, original, release.values))
+    return distortion.realised(release, original).double()
 
 
 @dataclass(frozen=True)

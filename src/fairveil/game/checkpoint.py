@@ -48,7 +48,8 @@ def load_checkpoint(game: "Game", path: Path, fingerprint: str) -> None:
         for i, parameter in enumerate(optimiser.param_groups[0]["params"]):
             if f"{label}.{i}.step" in tensors:
                 state = {k: tensors[f"{label}.{i}.{k}"].to(parameter.device) for k in ("exp_avg", "exp_avg_sq")}
-                optimiser.state[parameter] = {"step": tensors[f"{label}.{i}.step"], **state}
+                step = tensors[f"{label}.{i}.step"].to(parameter.device)
+                optimiser.state[parameter] = {"step": step, **state}
     device = game.device
     game.best_score, game.spread = tensors["best_score"].to(device), tensors["spread"].to(device)
     names = ("multiplier", "smoothed", "rho")

@@ -4,7 +4,7 @@ import hashlib
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -201,7 +201,7 @@ def play(
     game = Game(problem, seed, device)
     train, validation = train.to(device), validation.to(device)
     training = problem.training
-    fingerprint = _fingerprint(problem, train, seed)
+    fingerprint = _fingerprint(problem, train, validation, (held_out, z), seed)
     if checkpoint is not None and checkpoint.exists():
         load_checkpoint(game, checkpoint, fingerprint)
     judged_at = {round(training.steps * (i + 1) / training.rounds) for i in range(training.rounds)}
@@ -258,12 +258,21 @@ def _note(game: Game) -> str:
     return f"{feasible} of {len(last)} within the budget"
 
 
-def _fingerprint(problem: Problem, train: Rows, seed: int) -> str:
+def _fingerprint(problem: Problem, train: Rows, validation: Rows, verification: tuple[int, float], seed: int) -> str:
     """Tells games apart, so that a checkpoint is not continued with other data or settings."""
     digest = hashlib.sha256()
-    for tensor in (train.x, *train.secrets, *train.tasks, problem.bounds.values):
-        digest.update(tensor.detach().cpu().numpy().tobytes())
-    digest.update(
-        repr((problem.training, problem.spec, problem.loss, problem.constraint, problem.seeds, seed)).encode()
-    )
+    for rows in (train, validation):
+        for tensor in (rows.x, *rows.secrets, *rows.tasks):
+            digest.update(tensor.detach().cpu().numpy().tobytes())
+    digest.update(problem.bounds.values.numpy().tobytes())
+    architecture = problem.spec.architecture
+    if isinstance(architecture, nn.Module):
+        for parameter in architecture.parameters():
+            digest.update(parameter.detach().cpu().numpy().tobytes())
+    # A function is known by its name: its address changes with every run.
+    name = architecture if isinstance(architecture, str) else getattr(architecture, "__qualname__", type(architecture))
+    spec = replace(problem.spec, architecture=str(name))
+    measure = (problem.distortion.categorical, getattr(problem.distortion.custom, "__qualname__", None))
+    settings = (problem.training, spec, problem.loss, problem.constraint, problem.seeds, problem.tasks, measure)
+    digest.update(repr((settings, verification, seed)).encode())
     return digest.hexdigest()

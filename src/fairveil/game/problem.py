@@ -50,9 +50,9 @@ class Training:
 
     def __post_init__(self) -> None:
         problems = []
-        for name in ("steps", "batch_size", "adversary_steps", "rounds"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                problems.append(must_be("Training", name, "a whole number of at least 1", getattr(self, name)))
+        for name, least in (("steps", 1), ("batch_size", 2), ("adversary_steps", 1), ("rounds", 1)):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
+                problems.append(must_be("Training", name, f"a whole number of at least {least}", getattr(self, name)))
         for name in ("restarts", "noise_dim"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 0:
                 problems.append(must_be("Training", name, "a whole number of at least 0", getattr(self, name)))

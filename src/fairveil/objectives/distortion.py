@@ -5,14 +5,15 @@ All of these are means over rows of a sum over columns, so they do not depend on
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fairveil.columns import Column
 from fairveil.errors import InputError, must_be
-from fairveil.schema import Column, Layout
+from fairveil.schema import Layout
 
 #: Position of each kind of column in the last dimension of a distortion.
 KINDS = ("categorical", "continuous")
@@ -44,21 +45,29 @@ class Distortion:
     categorical: `hamming`: the number of columns whose value differs (for a number: whether it is missing differs).
         `squared`: the squared distance of one-hot vectors, twice that. `cross_entropy`: minus the log of the
         probability given to the original value, in nats (the authors').
+    soft: the release is the probabilities themselves. Hamming is then the probability that a draw from them would
+        differ, squared the distance of the vectors as they are.
     custom: a function of (released, original), each (..., rows, width), that replaces both parts by one number a row.
     Numbers count by the squared difference on the schema's scale.
     """
 
     def __init__(
-        self, layout: Layout, categorical: CategoricalMeasure = "hamming", custom: RowDistortion | None = None
+        self,
+        layout: Layout,
+        categorical: CategoricalMeasure = "hamming",
+        custom: RowDistortion | None = None,
+        *,
+        soft: bool = False,
     ) -> None:
         self.layout = layout
         self.categorical = categorical
         self.custom = custom
+        self.soft = soft
         self._slots = _Slots.of(layout)
 
     def expected(self, release: Release, original: Tensor) -> Tensor:
         """Differentiable; averages over the draw exactly where that can be done, which leaves less noise."""
-        if self.custom is not None or self.categorical == "cross_entropy":
+        if self.custom is not None or self.categorical == "cross_entropy" or self.soft:
             return self.realised(release, original)
         slots = self._slots.to(original)
         p, x = release.probabilities, original[..., self.layout.grouped]
@@ -84,6 +93,9 @@ class Distortion:
             p = release.probabilities.clamp(_SMALLEST, 1.0)
             nats = -x * p.log() * slots.named - slots.missing * (1.0 - x) * torch.log1p(-p.clamp(max=1.0 - 1e-7))
             categorical = nats.sum(dim=-1)
+        elif self.soft and self.categorical == "hamming":
+            p = release.probabilities
+            categorical = ((p + x - 2.0 * p * x) * slots.weight).sum(dim=-1)
         else:
             categorical = ((release.values[..., grouped] - x).square() * slots.weight).sum(dim=-1) * self._doubled
         continuous = (release.values[..., numbers] - original[..., numbers]).square().sum(dim=-1)
@@ -157,19 +169,18 @@ def bin_moments(column: Column) -> tuple[Tensor, Tensor]:
 
 def make_distortion(distortion: str | RowDistortion, layout: Layout, release: str) -> Distortion:
     """A distortion by its name (`auto` fits the kind of release), or from a function of (released, original)."""
+    soft = release != "sampled"
     if callable(distortion):
-        return Distortion(layout, custom=distortion)
+        return Distortion(layout, custom=distortion, soft=soft)
     if distortion == "auto":
-        return Distortion(layout, "hamming" if release == "sampled" else "cross_entropy")
-    if distortion == "hamming":
-        if layout.numbers:
-            names = ", ".join(repr(column.name) for column in layout.numbers)
-            raise InputError(f"distortion='hamming' is not defined for numbers ({names}). Use 'auto', which takes "
-                             "Hamming for categories and squares for numbers.")  # fmt: skip
-        return Distortion(layout, "hamming")
-    if distortion == "squared":
-        return Distortion(layout, "squared")
-    if distortion == "cross_entropy":
-        return Distortion(layout, "cross_entropy")
+        return Distortion(layout, "cross_entropy" if soft else "hamming", soft=soft)
+    if distortion == "hamming" and layout.numbers:
+        names = ", ".join(repr(column.name) for column in layout.numbers)
+        raise InputError(
+            f"distortion='hamming' is not defined for numbers ({names}). Use 'auto', which takes Hamming for "
+            "categories and squares for numbers."
+        )
+    if distortion in get_args(CategoricalMeasure):
+        return Distortion(layout, cast(CategoricalMeasure, distortion), soft=soft)
     expected = "'auto', 'hamming', 'squared', 'cross_entropy', or a function of (released, original)"
     raise InputError(must_be("FairEncoder", "distortion", expected, distortion))
