@@ -56,7 +56,6 @@ def test_the_censored_table_is_valid_and_shuffled(demo):
         (["demo", "--steps", "0"], "steps"),
         (["demo", "--output", __file__], "is a file"),
         (["nonsense"], "No such command"),
-        (["reproduce", "everything"], "no experiment 'everything'"),
     ],
 )
 def test_bad_usage_is_one_message_and_exit_code_two(tmp_path, arguments, message):

@@ -18,7 +18,7 @@ ROOMS = [
     ["adversaries", "veil"],
     ["game"],
     ["estimators"],
-    ["demo", "paper"],
+    ["demo"],
     ["cli"],
 ]
 #: The audit and the metrics see arrays and results only.

@@ -2,7 +2,7 @@
 
 __version__ = "0.1.0.dev0"
 
-from fairveil import datasets, metrics
+from fairveil import datasets, information, metrics, theory
 from fairveil.bound import Achieved
 from fairveil.columns import Column
 from fairveil.errors import BudgetNotMet, ClippedWarning, DataNotFound, InputError, TrainingFailed, VeilFileError
@@ -29,6 +29,8 @@ __all__ = [
     "TrainingFailed",
     "VeilFileError",
     "datasets",
+    "information",
     "load",
     "metrics",
+    "theory",
 ]
