@@ -119,12 +119,16 @@ def _table(points: list[Point], chosen: float) -> Table:
         table.add_row(
             "original" if point.budget is None else f"{point.budget:g}{star}",
             f"{point.distortion:.3f} ({point.upper:.3f})",
-            f"{point.sex_accuracy:.3f}",
-            f"{point.sex_auc:.3f}",
-            f"{point.salary_accuracy:.3f}",
-            f"{point.salary_gap:.3f}",
+            *(
+                _short(estimate)
+                for estimate in (point.sex_accuracy, point.sex_auc, point.salary_accuracy, point.salary_gap)
+            ),
         )
     return table
+
+
+def _short(estimate: Estimate) -> str:
+    return f"{estimate.value:.3f} ± {(estimate.high - estimate.low) / 2:.3f}"
 
 
 def plot_frontier(points: list[Point], chosen: float | None, path: Path) -> None:
