@@ -32,7 +32,6 @@ class Outcome:
 
     encoder: Encoder
     history: History
-    panel: Panel
 
 
 class Game:
@@ -224,7 +223,7 @@ def play(
                 if checkpoint is not None:
                     save_checkpoint(game, checkpoint, fingerprint)
             report(game.step, note)
-    return Outcome(_with_weights(problem, game.best, device), History(tuple(game.rounds)), game.panel)
+    return Outcome(_with_weights(problem, game.best, device), History(tuple(game.rounds)))
 
 
 def _opponents(problem: Problem) -> list[Opponent]:

@@ -1,7 +1,7 @@
 """What a game is played over: the rows, the players' aims, and how long and how hard they train."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -74,11 +74,6 @@ class Training:
             problems.append(must_be("Training", "adversary_hidden", "a list of at least one network", ()))
         if problems:
             raise InputError(problems)
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """The names of all settings."""
-        return [f.name for f in fields(cls)]
 
 
 @dataclass(frozen=True)
