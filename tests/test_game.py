@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 from fairveil import Column, FairEncoder, Schema, Training, TrainingFailed
 from fairveil.auditing import probe
 from fairveil.game.step import strongest
+from fairveil.theory import gaussian
 from helpers import people
 
 
@@ -80,6 +81,26 @@ def test_gaussian_encoder_finds_water_filling_noise():
     separation, least = (2 * math.sqrt(float(np.sum(mu**2 / (sigma2 + p)))) for p in (noise, best))
     assert least <= separation <= 1.02 * least
     assert separation < 0.95 * 2 * math.sqrt(float(np.sum(mu**2 / (sigma2 + spent / 3))))  # better than equal noise
+
+
+def test_full_covariance_finds_rank_one_noise_and_beats_every_diagonal():
+    """`theory.gaussian.optimal_noise`: one noisy direction hides far more than noise on every coordinate."""
+    generator = np.random.default_rng(0)
+    mu, budget = generator.uniform(0.2, 0.6, 16), 3.0
+    s = generator.random(20000) < 0.5
+    x = np.where(s[:, None], mu, -mu) + generator.normal(size=(20000, 16))
+    columns = tuple(Column(f"x{i}", "continuous", family="number") for i in range(16))
+    training = Training(steps=900, adversary_steps=4, learning_rate=5e-3, adversary_learning_rate=0.01, batch_size=2048,
+                        adversary_hidden=((),), adversary_dropout=0.0, adversary_decay=0.0)  # fmt: skip
+    encoder = FairEncoder(budget, architecture="gaussian_full", schema=Schema(columns), training=training,
+                          progress=False, random_state=0)  # fmt: skip
+    factor = encoder.fit(x, sensitive_features=s).veil_.encoder.factor[0].double().numpy()
+    noise = factor @ factor.T
+    spent = float(np.trace(noise))
+    assert spent <= budget
+    left = gaussian.separation(mu, np.ones(16), noise)
+    assert left <= 1.05 * gaussian.separation(mu, np.ones(16), gaussian.optimal_noise(mu, np.ones(16), spent))
+    assert left < 0.8 * gaussian.separation(mu, np.ones(16), gaussian.water_filling(mu, np.ones(16), budget))
 
 
 def attacker_auc(train, truth, test, test_truth):

@@ -101,7 +101,8 @@ class Game:
         parameters = list(self.encoder.parameters())
         gradients = torch.autograd.grad(parts.objective, parameters)
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
+            # The fused optimiser walks memory and takes no notice of strides: a transposed gradient would be misread.
+            parameter.grad = gradient.contiguous()
         self.encoder_optimiser.step()
         violation = parts.violation.detach()
         self.constraint = self.problem.constraint.update(self.constraint, violation)
