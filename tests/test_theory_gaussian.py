@@ -191,6 +191,12 @@ def test_several_classes_reduce_to_two_and_match_simulation():
     assert abs(accuracy.value - (guess == s).mean()) < 0.004
 
 
+def test_a_covariance_from_float32_is_taken():
+    mu, sigma = random_problem(4)
+    w = np.random.default_rng(0).normal(size=5).astype(np.float32)
+    assert g.separation(mu, sigma, np.outer(w, w)) > 0
+
+
 def test_rotation_and_scale_change_nothing():
     mu, sigma = random_problem(4)
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]

@@ -299,7 +299,8 @@ def _matrix(name: str, values: ArrayLike, size: int) -> Array:
         raise InputError(f"'{name}' must be a {size} x {size} matrix, or its diagonal. Got shape {matrix.shape}.")
     if not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T, rtol=1e-10, atol=1e-12):
         raise InputError(f"'{name}' must be symmetric and finite.")
-    if float(np.linalg.eigvalsh(matrix)[0]) < -1e-10 * max(float(np.abs(matrix).max()), 1e-300):
+    # A covariance that was computed in float32 has eigenvalues this far below 0.
+    if float(np.linalg.eigvalsh(matrix)[0]) < -1e-6 * max(float(np.abs(matrix).max()), 1e-300):
         raise InputError(f"'{name}' must be positive semidefinite.")
     return matrix
 
