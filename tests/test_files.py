@@ -15,8 +15,6 @@ from helpers import QUICK
 @pytest.fixture(scope="module")
 def saved(small, tmp_path_factory):
     X, S, _ = small
-    canary = X.copy()
-    canary.loc[0, "height"] = 171.3
     path = tmp_path_factory.mktemp("veil") / "sex.veil"
     FairEncoder(50.0, training=QUICK, progress=False, random_state=0).fit(X, sensitive_features=S["sex"]).save(path)
     return path
@@ -27,6 +25,19 @@ def test_a_veil_holds_three_parts_and_no_pickle(saved):
         assert sorted(archive.namelist()) == ["manifest.json", "sha256", "weights.safetensors"]
         manifest = json.loads(archive.read("manifest.json"))
     assert set(manifest) >= {"format", "schema", "encoder", "distortion", "history", "parameters"}
+
+
+def longest_list(value):
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    own = len(value) if isinstance(value, list) else 0
+    return max([own, *(longest_list(part) for part in parts)])
+
+
+def test_nothing_in_a_veil_grows_with_the_rows(saved, small):
+    """No list and no tensor dimension is as long as the table: there is no room for rows."""
+    with zipfile.ZipFile(saved) as archive:
+        assert longest_list(json.loads(archive.read("manifest.json"))) < len(small[0]) / 4
+    assert all(max(p.shape) < len(small[0]) / 4 for p in fv.load(saved).veil_.encoder.parameters())
 
 
 def test_the_same_veil_is_the_same_bytes(saved, tmp_path):

@@ -163,8 +163,8 @@ def test_the_task_term_keeps_the_task():
     accuracy = {}
     for weight in (0.0, 5.0):
         encoder = FairEncoder(4.0, target_weight=weight, schema=schema, training=training, progress=False,
-                              random_state=0, constraint="penalty")  # fmt: skip
+                              random_state=0)  # fmt: skip
         encoder.fit(X, y, sensitive_features=S["sex"])
         accuracy[weight] = probe(encoder.transform(X), y, encoder.transform(new), new_y).accuracy.value
-    assert accuracy[5.0] > accuracy[0.0] - 0.01
-    assert accuracy[5.0] > 0.84
+    assert accuracy[5.0] > accuracy[0.0] + 0.02
+    assert accuracy[5.0] > 0.89  # what the original data gives is 0.907

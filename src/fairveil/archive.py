@@ -56,6 +56,7 @@ def read_archive(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         manifest = json.loads(text)
         tensors = safetensors.torch.load(weights)
     except (zipfile.BadZipFile, SafetensorError, ValueError, EOFError, NotImplementedError) as error:
+        # NotImplementedError: what zipfile raises when a flipped bit names a compression it does not know.
         if isinstance(error, VeilFileError):
             raise
         raise VeilFileError(f"{path.name} is not a fairveil file, or is damaged ({type(error).__name__}).") from error

@@ -128,7 +128,10 @@ def _mixed(name: str) -> str:
 
 
 def _converted(series: Any, *, plain: bool = True) -> pa.ChunkedArray | None:
-    """A column as arrow; None where it has no single type. (Arrow's own message would show a value of the data.)"""
+    """A column as arrow; None where it has no single type, for the caller to name.
+
+    Arrow's error is dropped on purpose: its message shows a value of the data.
+    """
     try:
         column = _series_to_arrow(series)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError):
@@ -160,6 +163,7 @@ def _array_to_arrow(values: np.ndarray, name: str) -> pa.ChunkedArray:
     try:
         return pa.chunked_array([pa.array(values, from_pandas=True)])
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        # `from None`: arrow's own message shows a value of the data.
         raise TypeError(
             f"Column {name!r}: every argument must be a string or a number, of one type a column."
         ) from None
