@@ -65,6 +65,14 @@ def test_limits_are_exact():
     torch.testing.assert_close(LogLoss().rows(logits, target), F.cross_entropy(logits, target, reduction="none"))
 
 
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_the_gradient_in_single_precision_is_the_closed_form(alpha):
+    log_p = torch.log(torch.linspace(0.01, 0.99, 50)).requires_grad_()
+    AlphaLoss(alpha).of_log_probability(log_p).sum().backward()
+    power = 1.0 if math.isinf(alpha) else (alpha - 1.0) / alpha
+    torch.testing.assert_close(log_p.grad, -torch.exp(power * log_p.detach()), rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("alpha", [0.01, *ALPHAS])
 @pytest.mark.parametrize("size", [1.0, 1e2, 1e4, 1e30])
 def test_values_and_gradients_stay_finite_at_extreme_logits(alpha, size):

@@ -74,8 +74,10 @@ class AlphaLoss:
         power = self.exponent
         if power == 0.0:
             return -log_p
-        steep = (power * log_p).clamp(max=_STEEPEST)
-        beyond = (power * log_p - steep).clamp(max=_FARTHEST)
+        scaled = power * log_p
+        steep = scaled.clamp(max=_STEEPEST)
+        # Clamped from below, not `scaled - steep`: the gradients of that difference cancel only before rounding.
+        beyond = scaled.clamp(_STEEPEST, _STEEPEST + _FARTHEST) - _STEEPEST
         return -(torch.expm1(steep) + beyond * math.exp(_STEEPEST)) / power
 
     def chance(self, target: Tensor) -> Tensor:
