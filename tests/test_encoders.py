@@ -139,7 +139,11 @@ def test_gaussian_adds_noise_of_its_covariance(architecture):
         encoder.class_shift[:, 1].fill_(1.0)
     sensitive = torch.zeros(len(rows), 2)
     sensitive[:, 1] = 1.0
-    moved = release(encoder, rows, sensitive).values.detach() - rows
+    drawn = release(encoder, rows, sensitive)
+    moved = drawn.values.detach() - rows
+    exact, seen = Distortion(schema.layout).expected(drawn, rows), Distortion(schema.layout).realised(drawn, rows)
+    torch.testing.assert_close(exact[..., 1].detach(), exact[:, :1, 1].detach().expand(2, len(rows)))
+    torch.testing.assert_close(exact.mean(1).detach(), seen.mean(1).detach(), atol=0.0, rtol=0.05)
     torch.testing.assert_close(moved.mean(1), torch.full((2, 3), 1.5), atol=0.1, rtol=0)
     for member in range(2):
         torch.testing.assert_close(

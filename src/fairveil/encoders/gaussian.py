@@ -36,18 +36,26 @@ class Gaussian(Encoder):
         shape = (members, dimension, dimension) if self.full else (members, dimension)
         self.factor = nn.Parameter(torch.zeros(shape))
         self.snap = Snap(layout)
+        self.snaps = any(column.lower is not None or column.upper is not None or column.grid is not None
+                         for column in layout.numbers)  # fmt: skip
 
     def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Release:
         """Shift, add noise, clip to the range and round to the grid."""
-        moved = rows + self.shift.unsqueeze(1)
+        shift = self.shift.unsqueeze(1)
         if self.class_shift is not None and sensitive is not None:
-            moved = moved + torch.matmul(sensitive, self.class_shift)
+            shift = shift + torch.matmul(sensitive, self.class_shift)
+        moved = rows + shift
         if self.full:
             moved = moved + torch.matmul(noise.normal, self.factor.transpose(1, 2))
         else:
             moved = moved + noise.normal * self.factor.unsqueeze(1)
-        values = self.snap(moved)
-        return Release(values, values[..., :0])
+        if self.snaps:
+            values = self.snap(moved)
+            return Release(values, values[..., :0])
+        # |beta|^2 + tr P (`thm:PDI`): exact, where the mean over a minibatch would be noisy.
+        power = self.factor.flatten(start_dim=1).square().sum(dim=1, keepdim=True)
+        squares = (shift.square().sum(dim=-1) + power).expand(moved.shape[:-1])
+        return Release(moved, moved[..., :0], squares=squares)
 
     def covariance(self) -> Tensor:
         """The noise covariance P of each member, (members, d, d), on the schema's scale."""

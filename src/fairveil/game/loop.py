@@ -16,9 +16,9 @@ from fairveil.errors import TrainingFailed
 from fairveil.game.checkpoint import load_checkpoint, save_checkpoint
 from fairveil.game.history import History, Round
 from fairveil.game.problem import Problem, Rows
-from fairveil.game.progress import progress
-from fairveil.game.step import advantages, encoder_aim, panel_losses
+from fairveil.game.step import advantages, distortion_spread, encoder_aim, panel_losses
 from fairveil.objectives import ConstraintState
+from fairveil.progress import progress
 
 #: How many standard errors of the held-out mean training stays inside the bound, beyond the confidence bound itself.
 _SAFETY = 2.0
@@ -138,7 +138,7 @@ class Game:
         encoder = self.averaged()
         release = encoder(rows.x, rows.sensitive, encoder.noise(len(rows), self.generator))
         distortion = self.problem.bounds.of_rows(self.problem.distortion.expected(release, rows.x))
-        mean, spread = distortion.mean(dim=1), distortion.std(dim=1)
+        mean, spread = distortion.mean(dim=1), distortion_spread(self.problem, release, rows.x, distortion)
         leak = advantages(self.problem, self.panel, release, rows.secrets).amax(dim=1)
         self._refuse_divergence(mean, leak)
         bound = self.problem.bounds.values.to(self.device)

@@ -1,7 +1,7 @@
 """One step of each player: the arithmetic of Algorithm `alg:euclid`, for all members at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -95,9 +95,19 @@ def encoder_aim(
     leak = strongest(advantage, problem.training.softness)
     rows = problem.bounds.of_rows(problem.distortion.expected(release, batch.x))
     violation = rows.mean(dim=1) - aim
+    spread = distortion_spread(problem, release, batch.x, rows)
     total = leak + problem.constraint.term(state, violation)
     if predictors is not None:
         losses = panel_losses(predictors, [task.loss for task in problem.tasks], release, batch.tasks)
         weights = torch.tensor([task.weight for task in problem.tasks], device=losses.device)
         total = total + losses @ weights
-    return EncoderAim(total.sum(), violation, rows.detach().std(dim=1))
+    return EncoderAim(total.sum(), violation, spread)
+
+
+def distortion_spread(problem: Problem, release: Release, x: Tensor, expected: Tensor) -> Tensor:
+    """Deviation over rows of the distortion as held-out rows will show it: (members, constraints)."""
+    if release.squares is None:
+        return expected.detach().std(dim=1)
+    # A closed form has no spread of its own; the draws that will be verified have.
+    drawn = problem.distortion.expected(replace(release, squares=None), x)
+    return problem.bounds.of_rows(drawn).detach().std(dim=1)

@@ -31,12 +31,15 @@ class Release:
     probabilities: (..., rows, group width): the distribution from which the slot of each group was drawn.
     atoms, weights: where a release is one of a few whole rows, those rows (atoms, width) and the probability of each,
         (..., rows, atoms): losses can then be averaged over the draw exactly.
+    squares: where the encoder knows it, the squared change of a row's numbers without bins, averaged over the draw:
+        (..., rows).
     """
 
     values: Tensor
     probabilities: Tensor
     atoms: Tensor | None = None
     weights: Tensor | None = None
+    squares: Tensor | None = None
 
 
 class Distortion:
@@ -75,7 +78,9 @@ class Distortion:
         categorical = ((p + x - 2.0 * p * x) * slots.weight).sum(dim=-1) * self._doubled
         number = original[..., slots.owner]
         binned = p * slots.binned * (slots.second - 2.0 * slots.mean * number + number.square())
-        free = (release.values[..., slots.free] - original[..., slots.free]).square().sum(dim=-1)
+        free = release.squares
+        if free is None:
+            free = (release.values[..., slots.free] - original[..., slots.free]).square().sum(dim=-1)
         return torch.stack([categorical, binned.sum(dim=-1) + free], dim=-1)
 
     def realised(self, release: Release, original: Tensor) -> Tensor:
@@ -109,6 +114,11 @@ class Distortion:
     def is_bounded(self) -> bool:
         """Whether `Layout.largest_distortion` bounds it."""
         return self.custom is None and self.categorical == "hamming"
+
+
+def slot_weights(layout: Layout) -> Tensor:
+    """For each slot of a row the weight w with which the distortion is sum w (r - x)^2: Hamming and squares at once."""
+    return torch.cat([_Slots.of(layout).weight, torch.ones(len(layout.numbers))])
 
 
 @dataclass(frozen=True)
