@@ -1,14 +1,17 @@
-"""Metrics against simulation and against each other's definitions; probes with their controls."""
+"""Metrics against simulation, fairlearn, scikit-learn and their own definitions."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from fairlearn.metrics import demographic_parity_difference, equalized_odds_difference
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+from sklearn.metrics import log_loss as sklearn_log_loss
 
-from fairveil import InputError
-from fairveil.auditing import probe
-from fairveil.metrics import accuracy, demographic_parity_gap, roc_auc
+from fairveil import InputError, metrics
+from fairveil.metrics import accuracy, demographic_parity_gap, equalized_odds_gap, group_rates, macro_auc, roc_auc
 
 
 def test_auc_is_scikit_learns_with_ties():
@@ -20,10 +23,27 @@ def test_auc_is_scikit_learns_with_ties():
         roc_auc([0.1, 0.2], [1, 1])
 
 
+def test_scores_of_several_classes_are_scikit_learns():
+    generator = np.random.default_rng(1)
+    truth = generator.integers(0, 4, 800)
+    p = generator.dirichlet(np.ones(4), 800) + 0.5 * np.eye(4)[truth]
+    p /= p.sum(axis=1, keepdims=True)
+    expected = roc_auc_score(truth, p, multi_class="ovr", average="weighted")
+    assert macro_auc(p, truth).value == pytest.approx(expected)
+    assert metrics.log_loss(p, truth).value == pytest.approx(sklearn_log_loss(truth, p))
+    guess = p.argmax(axis=1)
+    assert metrics.balanced_accuracy(guess, truth).value == pytest.approx(balanced_accuracy_score(truth, guess))
+    two = np.stack([1 - p[:, 0], p[:, 0]], axis=1)
+    assert macro_auc(two, truth == 0) == roc_auc(two[:, 1], truth == 0)
+
+
 def test_intervals_cover_the_truth():
     generator = np.random.default_rng(1)
     exact_auc = float(stats.norm.cdf(0.5 / np.sqrt(2)))
-    hits = np.zeros(3)
+    means = np.array([[0.0, 0.0], [0.8, 0.0], [0.0, 0.8]])
+    large = generator.integers(0, 3, 200_000)
+    exact_macro = _centroid_auc(generator.normal(means[large]), large, means).value
+    hits = np.zeros(6)
     runs = 300
     for _ in range(runs):
         truth = generator.random(400) < 0.4
@@ -34,47 +54,124 @@ def test_intervals_cover_the_truth():
         groups = generator.random(600) < 0.5
         gap = demographic_parity_gap(generator.random(600) < np.where(groups, 0.6, 0.3), groups, resamples=200)
         hits[2] += gap.low <= 0.3 <= gap.high
-    assert (hits / runs >= 0.91).all()
+        y = generator.random(600) < 0.5
+        told = np.where(generator.random(600) < np.where(groups & y, 0.9, 0.6), y, ~y)
+        odds = equalized_odds_gap(told, y, groups, resamples=200)
+        hits[3] += odds.low <= 0.3 <= odds.high
+        balanced = metrics.balanced_accuracy(np.where(generator.random(600) < np.where(y, 0.9, 0.6), y, ~y), y)
+        hits[4] += balanced.low <= 0.75 <= balanced.high
+        classes = generator.integers(0, 3, 300)
+        several = _centroid_auc(generator.normal(means[classes]), classes, means)
+        hits[5] += several.low <= exact_macro <= several.high
+    assert (hits / runs >= 0.91).all(), hits / runs
+
+
+def _centroid_auc(x, truth, means):
+    return macro_auc(stats.norm.pdf(x[:, None, :] - means[None]).prod(axis=2), truth)
 
 
 def test_gap_by_hand_for_several_groups_and_values():
     predicted = ["x", "x", "y", "x", "y", "z", "z", "z"]
     groups = ["a", "a", "a", "a", "b", "b", "c", "c"]
-    assert demographic_parity_gap(predicted, groups).value == pytest.approx(1.0)  # z: never in a, always in c
+    gap = demographic_parity_gap(predicted, groups)
+    assert gap.value == pytest.approx(1.0)  # z: never in a, always in c
+    by_value = gap.by_value.set_index("y")
+    assert by_value.loc["x", ["gap", "higher", "lower"]].tolist() == [0.75, "a", "b"]
+    assert by_value.loc["z", ["gap", "higher", "lower"]].tolist() == [1.0, "c", "a"]
+    assert gap.groups["rows"].tolist() == [4, 2, 2]
+    assert gap.groups["small"].all()
     assert demographic_parity_gap([1, 0, 1, 0], [0, 0, 1, 1]).value == 0.0
     with pytest.raises(InputError, match="one length"):
         demographic_parity_gap([1, 0], [1])
+    with pytest.raises(InputError, match="no rows"):
+        demographic_parity_gap([], [])
+    with pytest.raises(InputError, match="one column"):
+        demographic_parity_gap([[1], [0]], [1, 0])
 
 
-@pytest.fixture(scope="module")
-def planted():
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000))
+def test_binary_gaps_are_fairlearns(seed):
+    generator = np.random.default_rng(seed)
+    y, told, s = (generator.integers(0, k, 200) for k in (2, 2, 3))
+    ours = demographic_parity_gap(told, s, resamples=2)
+    assert ours.value == pytest.approx(demographic_parity_difference(y, told, sensitive_features=s))
+    odds = equalized_odds_gap(told, y, s, resamples=2)
+    assert odds.value == pytest.approx(equalized_odds_difference(y, told, sensitive_features=s))
+    assert odds.total.value == pytest.approx(odds.by_value["gap"].sum())
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000))
+def test_group_by_group_gives_the_same_as_all_at_once(seed):
+    generator = np.random.default_rng(seed)
+    y, told, s = (generator.integers(0, k, 300) for k in (3, 3, 2))
+    order = np.argsort(s, kind="stable")
+    assert demographic_parity_gap(told[order], s[order]) == demographic_parity_gap(told, s)
+    alone = [np.mean(told[s == group] == 1) for group in (0, 1)]
+    row = demographic_parity_gap(told, s).by_value.set_index("y").loc[1]
+    assert row["gap"] == pytest.approx(abs(alone[0] - alone[1]))
+    assert equalized_odds_gap(told[order], y[order], s[order]) == equalized_odds_gap(told, y, s)
+
+
+def test_equalized_odds_leaves_out_groups_without_a_value():
+    gap = equalized_odds_gap([1, 0, 1, 0], [1, 0, 1, 1], ["a", "a", "b", "b"])
+    by_value = gap.by_value.set_index("y")["gap"]
+    assert by_value[1] == pytest.approx(0.5)
+    assert by_value[0] == 0.0  # group b has no row with Y = 0
+
+
+def test_group_rates_by_hand_and_with_exact_intervals():
     generator = np.random.default_rng(0)
-    frame = pd.DataFrame({"a": generator.normal(size=6000), "b": generator.choice(["u", "v"], 6000)})
-    secret = np.where((frame["a"] > 0) ^ (frame["b"] == "u"), "yes", "no")  # an interaction, nothing linear
-    return frame, secret
+    y, told = generator.integers(0, 2, 500), generator.integers(0, 2, 500)
+    s = np.repeat(["a", "b"], [480, 20])
+    frame = group_rates(told, y, s).set_index("group")
+    inside = s == "a"
+    missed = (told[inside & (y == 1)] == 0).mean()
+    assert frame.loc["a", "false_negative_rate"] == pytest.approx(missed)
+    positives = int((y[inside] == 1).sum())
+    low, high = stats.binomtest(round(missed * positives), positives).proportion_ci(method="exact")
+    assert frame.loc["a", ["false_negative_rate_low", "false_negative_rate_high"]].tolist() == pytest.approx(
+        [low, high]
+    )
+    assert frame["small"].tolist() == [False, True]
+    turned = group_rates(told, y, s, positive=0).set_index("group")
+    assert turned.loc["a", "false_positive_rate"] == pytest.approx(missed)
+    with pytest.raises(InputError, match="two values"):
+        group_rates([0, 1, 2], [0, 1, 2], [0, 0, 1])
+    with pytest.raises(InputError, match="positive"):
+        group_rates([0, 1], [0, 1], [0, 1], positive="yes")
 
 
-def test_a_probe_finds_what_is_there_and_nothing_where_nothing_is(planted):
-    frame, secret = planted
-    strong = probe(frame[:4000], secret[:4000], frame[4000:], secret[4000:])
-    assert strong.accuracy.value > 0.97
-    assert strong.auc.value > 0.99
-    shuffled = np.random.default_rng(1).permutation(secret)
-    none = probe(frame[:4000], shuffled[:4000], frame[4000:], shuffled[4000:])
-    assert none.auc.low <= 0.5 <= none.auc.high
+def test_regression_gaps_over_bins_and_the_error_distribution():
+    predicted = np.concatenate([np.linspace(0, 1, 100), np.linspace(1, 2, 100)])
+    groups = np.repeat([0, 1], 100)
+    assert demographic_parity_gap(predicted, groups, bins=[1.0]).value == pytest.approx(0.99)
+    assert demographic_parity_gap(predicted, groups, bins=2).value == pytest.approx(1.0, abs=0.02)
+    with pytest.raises(InputError, match="bins"):
+        demographic_parity_gap(predicted, groups, bins=1)
+    cdf = metrics.absolute_error_cdf(predicted, predicted + 0.5, at=[0.0, 0.49, 0.51])
+    assert cdf["share"].tolist() == [0.0, 0.0, 1.0]
+    assert (cdf["low"] <= cdf["share"]).all()
+    assert (cdf["high"] >= cdf["share"]).all()
 
 
-def test_a_probe_of_several_classes_and_a_class_only_in_the_test_rows(planted):
-    frame, _ = planted
-    truth = np.where(frame["a"] > 1, "high", np.where(frame["a"] < -1, "low", "mid"))
-    truth[-1] = "new"
-    result = probe(frame[:4000], truth[:4000], frame[4000:], truth[4000:], groups=frame["b"][4000:])
-    assert 0.97 < result.accuracy.value < 1.0
-    assert result.auc is None
-    assert result.gap.rows == 2000
-    rare = np.where(np.arange(6000) % 3000 == 0, "rare", truth)
-    assert probe(frame[:4000], rare[:4000], frame[4000:], rare[4000:]).accuracy.value > 0.97
-    with pytest.raises(InputError, match="two classes"):
-        probe(frame[:10], truth[:10], frame[:10], truth[:10])
-    with pytest.raises(InputError, match="as many rows"):
-        probe(frame[:10], truth[:9], frame[:10], truth[:10])
+def test_the_band_of_the_error_distribution_covers_it_whole():
+    generator = np.random.default_rng(0)
+    grid = np.linspace(0, 3, 50)
+    truth = 2 * stats.norm.cdf(grid) - 1
+    inside = 0
+    for _ in range(200):
+        band = metrics.absolute_error_cdf(generator.normal(size=150), np.zeros(150), at=grid)
+        inside += ((band["low"] <= truth) & (truth <= band["high"])).all()
+    assert inside / 200 >= 0.93
+
+
+def test_confidence_is_checked():
+    with pytest.raises(InputError, match="confidence"):
+        accuracy([1], [1], confidence=1.0)
+
+
+def test_pandas_series_with_any_index_are_taken():
+    told = pd.Series([1, 0, 1, 0], index=[9, 7, 5, 3])
+    assert demographic_parity_gap(told, pd.Series(["a", "a", "b", "b"])).value == 0.0

@@ -1,0 +1,28 @@
+"""Fairness and accuracy with intervals and sample sizes. Knows arrays only."""
+
+from fairveil.metrics.estimate import Estimate, clopper_pearson, of_mean, proportion
+from fairveil.metrics.parity import (
+    Gap,
+    absolute_error_cdf,
+    demographic_parity_gap,
+    equalized_odds_gap,
+    group_rates,
+)
+from fairveil.metrics.scores import accuracy, balanced_accuracy, log_loss, macro_auc, roc_auc
+
+__all__ = [
+    "Estimate",
+    "Gap",
+    "absolute_error_cdf",
+    "accuracy",
+    "balanced_accuracy",
+    "clopper_pearson",
+    "demographic_parity_gap",
+    "equalized_odds_gap",
+    "group_rates",
+    "log_loss",
+    "macro_auc",
+    "of_mean",
+    "proportion",
+    "roc_auc",
+]

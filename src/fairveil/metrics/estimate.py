@@ -1,0 +1,74 @@
+"""A measured number with its interval and the rows behind it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from fairveil.errors import InputError
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A measured number with a two-sided confidence interval and the rows behind it."""
+
+    value: float
+    low: float
+    high: float
+    rows: int
+
+    def __format__(self, spec: str) -> str:
+        spec = spec or ".3f"
+        return f"{self.value:{spec}} [{self.low:{spec}}, {self.high:{spec}}]"
+
+
+def proportion(successes: int, rows: int, confidence: float = 0.95) -> Estimate:
+    """A share with its exact (Clopper-Pearson) interval.
+
+    >>> f"{proportion(0, 10):.2f}"
+    '0.00 [0.00, 0.31]'
+    """
+    low, high = clopper_pearson(successes, rows, confidence)
+    return Estimate(successes / rows if rows else float("nan"), float(low), float(high), rows)
+
+
+def clopper_pearson(successes: ArrayLike, rows: ArrayLike, confidence: float = 0.95) -> tuple[Array, Array]:
+    """Lower and upper ends of exact two-sided intervals; for arrays of counts too. No rows: from 0 to 1."""
+    k, n = np.asarray(successes, dtype=np.float64), np.asarray(rows, dtype=np.float64)
+    tail = (1.0 - check_confidence(confidence)) / 2
+    low = np.where(k > 0, stats.beta.ppf(tail, np.maximum(k, 1), n - k + 1), 0.0)
+    high = np.where(k < n, stats.beta.isf(tail, k + 1, np.maximum(n - k, 1)), 1.0)
+    return np.where(n > 0, low, 0.0), np.where(n > 0, high, 1.0)
+
+
+def of_mean(values: ArrayLike, confidence: float = 0.95) -> Estimate:
+    """A mean with its normal interval."""
+    array = np.asarray(values, dtype=np.float64)
+    spread = array.std(ddof=1) / np.sqrt(len(array)) if len(array) > 1 else float("inf")
+    half = float(stats.norm.ppf(0.5 + check_confidence(confidence) / 2) * spread)
+    return Estimate(float(array.mean()), float(array.mean()) - half, float(array.mean()) + half, len(array))
+
+
+def check_confidence(confidence: float) -> float:
+    """A confidence in (0, 1)."""
+    if not 0.0 < confidence < 1.0:
+        raise InputError(f"A confidence must lie between 0 and 1. Got {confidence!r}.")
+    return float(confidence)
+
+
+def same_length(**columns: ArrayLike) -> list[NDArray[np.generic]]:
+    """The columns as arrays of one dimension; refuses lengths that differ, and no rows at all."""
+    arrays = {name: np.asarray(values) for name, values in columns.items()}
+    sizes = {name: len(array) if array.ndim == 1 else -1 for name, array in arrays.items()}
+    if min(sizes.values()) < 0:
+        name = next(name for name, size in sizes.items() if size < 0)
+        raise InputError(f"{name} must be one column of values. It has {arrays[name].ndim} dimensions.")
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"{name} has {size} rows" for name, size in sizes.items())
+        raise InputError(f"{told}. They must be of one length.")
+    if not next(iter(sizes.values())):
+        raise InputError(f"{' and '.join(arrays)} hold no rows.")
+    return list(arrays.values())
