@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from fairveil import InputError
+from fairveil.theory import adversary
 from fairveil.theory import gaussian as g
 
 budgets = st.floats(0.0, 50.0)
@@ -61,6 +62,16 @@ def test_mutual_information_lies_between_fano_and_entropy(gamma, q):
 def test_mutual_information_for_small_separations():
     # I = q (1-q) gamma^2 / 2 + higher orders
     assert g.mutual_information(0.01, 0.3) == pytest.approx(0.21 * 0.01**2 / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.5, 1.0, 2.0, 20.0, math.inf])
+@pytest.mark.parametrize(("gamma", "q"), [(0.0, 0.3), (1.0, 0.75), (4.0, 0.5)])
+def test_alpha_loss_of_a_mixture_against_a_fine_discretisation(alpha, gamma, q):
+    x, width = np.linspace(-14, 14, 20_001, retstep=True)
+    densities = np.exp(-0.5 * (x - np.array([[-gamma / 2], [gamma / 2]])) ** 2)
+    joint = np.array([[1 - q], [q]]) * densities * width
+    expected = adversary.minimal_alpha_loss(joint / joint.sum(), alpha)
+    assert g.minimal_alpha_loss(gamma, q, alpha) == pytest.approx(expected, abs=2e-6)
 
 
 @settings(max_examples=100, deadline=None)
@@ -215,6 +226,7 @@ def test_rotation_and_scale_change_nothing():
         (lambda: g.map_accuracy(1.0, 0.0), "prior"),
         (lambda: g.map_accuracy(1.0, 1.0), "prior"),
         (lambda: g.mutual_information(1.0, 2.0), "prior"),
+        (lambda: g.minimal_alpha_loss(1.0, 0.5, 0.0), "alpha"),
         (lambda: g.water_filling([1.0], [1.0], -1.0), "budget"),
         (lambda: g.water_filling([1.0], [1.0], math.nan), "budget"),
         (lambda: g.water_filling([1.0], [-1.0], 1.0), "variance"),

@@ -5,6 +5,7 @@ Values are never clipped: a negative estimate of a small information is what the
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,16 +14,17 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 from scipy.spatial import cKDTree
 from sklearn.model_selection import StratifiedKFold
+from sklearn.neighbors import NearestNeighbors
 
 from fairveil.errors import InputError
-from fairveil.metrics import Estimate
+from fairveil.metrics import Estimate, of_mean
 
 Array = NDArray[np.float64]
 
 #: Up to this many dimensions a k-d tree beats comparing all pairs.
 _TREE_DIMENSIONS = 8
-#: Pairs compared at once when all are: bounds the memory, 64 MiB of distances.
-_PAIRS = 2**23
+#: Pairs compared at once when all are: bounds the memory, 32 MiB a thread.
+_PAIRS = 2**22
 
 
 def knn_entropy(x: ArrayLike, k: int = 5) -> float:
@@ -165,14 +167,40 @@ def information_bracket(
         factory = _best_model(choices, points[train], codes[train], seed)
         fitted = factory().fit(points[train], codes[train])
         prior = np.bincount(codes[train]) / len(train)
-        scores[test] = _log_probability(fitted, points[test], codes[test]) - np.log(prior[codes[test]])
+        told = np.asarray(fitted.predict_proba(points[test]), dtype=np.float64)
+        scores[test] = _gains(told, codes[test], prior)
         name = type(fitted).__name__
         wins[name] = wins.get(name, 0) + 1
     upper = None
     if log_density is not None:
-        origin = points if source is None else _points(source)
-        upper = _mean_estimate(_channel_terms(log_density, points, origin, codes), confidence)
-    return Bracket(_mean_estimate(scores, confidence), upper, max(wins, key=lambda name: wins[name]))
+        upper = channel_information(points, codes, log_density, points if source is None else source, confidence)
+    return Bracket(of_mean(scores, confidence), upper, max(wins, key=lambda name: wins[name]))
+
+
+def predicted_information(
+    probabilities: ArrayLike, codes: ArrayLike, prior: ArrayLike, confidence: float = 0.95
+) -> Estimate:
+    """A lower bound on I(X; S) in nats: H(S) minus the log-loss of predictions (rows, K) for rows not learned from.
+
+    prior: P(s) from the rows the model learned from.
+
+    >>> round(predicted_information([[1.0, 0.0], [0.0, 1.0]], [0, 1], [0.5, 0.5]).value, 4)  # S is told: log 2
+    0.6931
+    """
+    told, chosen = np.asarray(probabilities, dtype=np.float64), np.asarray(codes, dtype=np.int64)
+    return of_mean(_gains(told, chosen, np.asarray(prior, dtype=np.float64)), confidence)
+
+
+def channel_information(
+    x: ArrayLike,
+    s: ArrayLike,
+    log_density: Callable[[Array, Array], Array],
+    source: ArrayLike,
+    confidence: float = 0.95,
+) -> Estimate:
+    """An upper bound on I(X; S) in nats for a release x drawn from a known channel: see `information_bracket`."""
+    points, _, codes = _labelled(x, s)
+    return of_mean(_channel_terms(log_density, points, _points(source), codes), confidence)
 
 
 def default_models(seed: int = 0) -> list[Callable[[], ProbabilityModel]]:
@@ -196,13 +224,16 @@ def _best_model(
     order = np.random.default_rng(seed).permutation(len(x))
     cut = len(x) * 3 // 4
     fit, judge = order[:cut], order[cut:]
-    losses = [-_log_probability(make().fit(x[fit], codes[fit]), x[judge], codes[judge]).mean() for make in choices]
-    return choices[int(np.argmin(losses))]
+    prior = np.bincount(codes[fit]) / len(fit)
+    gains = [_gains(np.asarray(make().fit(x[fit], codes[fit]).predict_proba(x[judge])), codes[judge], prior).mean()
+             for make in choices]  # fmt: skip
+    return choices[int(np.argmax(gains))]
 
 
-def _log_probability(model: ProbabilityModel, x: Array, codes: NDArray[np.int64]) -> Array:
-    probability = np.asarray(model.predict_proba(x), dtype=np.float64)
-    return np.asarray(np.log(np.clip(probability[np.arange(len(x)), codes], 1e-12, 1.0)))
+def _gains(probabilities: Array, codes: NDArray[np.int64], prior: Array) -> Array:
+    """log P(s | x) - log P(s) of each row's own s."""
+    told = np.clip(probabilities[np.arange(len(codes)), codes], 1e-12, 1.0)
+    return np.asarray(np.log(told) - np.log(np.clip(prior[codes], 1e-12, 1.0)))
 
 
 def _channel_terms(
@@ -223,22 +254,14 @@ def _channel_terms(
     return terms
 
 
-def _mean_estimate(values: Array, confidence: float) -> Estimate:
-    half = stats.norm.ppf(0.5 + confidence / 2) * values.std(ddof=1) / math.sqrt(len(values))
-    return Estimate(float(values.mean()), float(values.mean() - half), float(values.mean() + half), len(values))
-
-
 def _kth_distance(points: Array, among: Array, k: int, *, same: bool) -> Array:
     """Distance to the k-th nearest of `among`; with `same`, the point itself does not count."""
     k = k + 1 if same else k
     if points.shape[1] <= _TREE_DIMENSIONS:
         return np.asarray(cKDTree(among).query(points, k=[k], workers=-1)[0][:, 0])
-    out = np.empty(len(points))
-    for rows, squares in _all_pairs(points, among):
-        nearest = np.argpartition(squares, k - 1, axis=1)[:, k - 1]
-        # The product form loses digits to cancellation; the distance itself is taken from the two points.
-        out[rows] = np.linalg.norm(points[rows] - among[nearest], axis=1)
-    return out
+    nearest = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(among).kneighbors(points, return_distance=False)
+    # The product form loses digits to cancellation; the distance itself is taken from the two points.
+    return np.asarray(np.linalg.norm(points - among[nearest[:, k - 1]], axis=1))
 
 
 def _count_within(points: Array, among: Array, radius: Array) -> Array:
@@ -246,22 +269,22 @@ def _count_within(points: Array, among: Array, radius: Array) -> Array:
     if points.shape[1] <= _TREE_DIMENSIONS:
         counts = cKDTree(among).query_ball_point(points, radius, return_length=True, workers=-1)
         return np.asarray(counts, dtype=np.float64)
-    out = np.empty(len(points))
     scale = float(np.abs(among).max()) ** 2 + 1e-300
-    for rows, squares in _all_pairs(points, among):
-        limit = radius[rows] ** 2
-        out[rows] = (squares <= limit[:, None] + np.where(limit == 0, 1e-12 * scale, 0.0)[:, None]).sum(axis=1)
-    return np.maximum(out, 1.0)
-
-
-def _all_pairs(points: Array, among: Array) -> Any:
-    """Squared distances of all pairs, a block of rows at a time."""
-    lengths = (among**2).sum(axis=1)
+    limit = radius**2
+    limit = limit + np.where(limit == 0, 1e-12 * scale, 0.0)
+    # |a - b|^2 <= r^2, with what belongs to one point alone brought to its side: one product and one comparison a pair.
+    doubled, lengths = 2.0 * among.T, (among**2).sum(axis=1)
+    reach = (points**2).sum(axis=1) - limit
     step = max(1, _PAIRS // len(among))
-    for start in range(0, len(points), step):
+
+    def count(start: int) -> Array:
         rows = slice(start, start + step)
-        block = points[rows]
-        yield rows, (block**2).sum(axis=1)[:, None] + lengths[None, :] - 2.0 * block @ among.T
+        products = points[rows] @ doubled
+        products -= lengths
+        return np.asarray(np.count_nonzero(products >= reach[rows, None], axis=1), dtype=np.float64)
+
+    with ThreadPoolExecutor() as pool:
+        return np.asarray(np.maximum(np.concatenate(list(pool.map(count, range(0, len(points), step)))), 1.0))
 
 
 def _points(x: ArrayLike) -> Array:

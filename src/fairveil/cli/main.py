@@ -9,6 +9,7 @@ import typer
 import fairveil
 from fairveil.demo import run_demo
 from fairveil.errors import BudgetNotMet, DataNotFound, InputError, TrainingFailed
+from fairveil.paper import gaussian
 
 app = typer.Typer(
     help="Hide sensitive attributes in data within a hard distortion bound.",
@@ -33,6 +34,22 @@ def demo(
     Example: fairveil demo --output results --budgets 0.5,1,2
     """
     run_demo(output, _budgets(budgets), steps=steps, seed=seed, progress=not quiet)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="Which experiment: gaussian.")],
+    output: Annotated[Path, typer.Option(help="Folder for the figures and tables.")] = Path("results"),
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Run an experiment of the paper; draw its figures and print its tables beside the paper's numbers.
+
+    Example: fairveil reproduce gaussian
+    """
+    if name != "gaussian":
+        raise InputError(f"There is no experiment {name!r}. Use: gaussian.")
+    gaussian.run(output, progress=not quiet)
+    typer.echo((output / "gaussian.md").read_text())
 
 
 @app.command()
