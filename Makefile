@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 2
 # Plots are drawn without a screen.
 export MPLBACKEND := Agg
 
-.PHONY: run test check bench adult clean
+.PHONY: run test check bench adult theory audit clean
 
 run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored table, show what attackers find
 	$(BIN)/fairveil demo --output results
@@ -24,6 +24,13 @@ bench: $(VENV)/.installed  ## time training and transform, as ratios within one 
 
 adult: $(VENV)/.installed  ## the claims on UCI Adult: three seeds, both cases, twenty budgets (about an hour)
 	$(BIN)/python benchmarks/adult.py
+
+theory: $(VENV)/.installed  ## learned encoders against exact optima, k-NN information against exact values
+	$(BIN)/fairveil reproduce gaussian
+	$(BIN)/python benchmarks/theory.py
+
+audit: $(VENV)/.installed  ## whether the audit can be believed: power, truth, coverage, certified codes (about 45 minutes)
+	$(BIN)/python benchmarks/audit.py
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -29,7 +29,14 @@ def test_the_demo_writes_what_it_says(demo):
     assert done.returncode == 0, done.stderr
     assert "What a fresh LightGBM finds" in done.stdout
     assert "original" in done.stdout
-    assert sorted(p.name for p in folder.iterdir()) == ["censored.csv", "frontier.json", "frontier.png", "sex.veil"]
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "audit.html",
+        "audit.json",
+        "censored.csv",
+        "frontier.json",
+        "frontier.png",
+        "sex.veil",
+    ]
     points = json.loads((folder / "frontier.json").read_text())
     assert [p["budget"] for p in points] == [None, 3.0, 9.0]
     assert points[0]["sex_auc"]["value"] > 0.92
@@ -56,6 +63,7 @@ def test_the_censored_table_is_valid_and_shuffled(demo):
         (["demo", "--steps", "0"], "steps"),
         (["demo", "--output", __file__], "is a file"),
         (["nonsense"], "No such command"),
+        (["reproduce", "everything"], "no experiment 'everything'"),
     ],
 )
 def test_bad_usage_is_one_message_and_exit_code_two(tmp_path, arguments, message):

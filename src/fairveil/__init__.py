@@ -2,7 +2,8 @@
 
 __version__ = "0.1.0.dev0"
 
-from fairveil import datasets, information, metrics, theory
+from fairveil import datasets, information, metrics, noise, theory
+from fairveil.auditing import AuditResult, Certificate, audit, certify
 from fairveil.bound import Achieved
 from fairveil.columns import Column
 from fairveil.errors import BudgetNotMet, ClippedWarning, DataNotFound, InputError, TrainingFailed, VeilFileError
@@ -14,8 +15,10 @@ from fairveil.schema import Schema
 __all__ = [
     "Achieved",
     "AlphaLoss",
+    "AuditResult",
     "AugmentedLagrangian",
     "BudgetNotMet",
+    "Certificate",
     "ClippedWarning",
     "Column",
     "DataNotFound",
@@ -28,9 +31,12 @@ __all__ = [
     "Training",
     "TrainingFailed",
     "VeilFileError",
+    "audit",
+    "certify",
     "datasets",
     "information",
     "load",
     "metrics",
+    "noise",
     "theory",
 ]

@@ -10,7 +10,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from fairveil.auditing import Probe, probe
+from fairveil.auditing import AuditResult, Probe, audit, probe
 from fairveil.datasets import Split, load_adult
 from fairveil.errors import InputError
 from fairveil.estimators import FairEncoder, FairFrontier
@@ -35,7 +35,7 @@ class Point:
 
 
 def run_demo(output: Path, budgets: list[float], *, steps: int, seed: int, progress: bool) -> list[Point]:
-    """Train, choose, release, probe; writes `censored.csv`, `frontier.png`, `frontier.json` and `sex.veil`."""
+    """Train, choose, release, audit; writes the censored table, the veil, the frontier and the audit of the release."""
     console = Console(width=None if Console().is_terminal else 120)
     if output.exists() and not output.is_dir():
         raise InputError(f"{output} is a file. Name a folder for the results with --output.")
@@ -56,20 +56,56 @@ def run_demo(output: Path, budgets: list[float], *, steps: int, seed: int, progr
     encoder = frontier.encoder(chosen)
     output.mkdir(parents=True, exist_ok=True)
     encoder.save(output / "sex.veil")
-    release_shuffled(encoder, train).to_csv(output / "censored.csv", index=False)
+    release = release_shuffled(encoder, train)
+    release.table.to_csv(output / "censored.csv", index=False)
     plot_frontier(points, chosen, output / "frontier.png")
-    (output / "frontier.json").write_text(json.dumps([asdict(point) for point in points], indent=1) + "\n")
-    console.print(f"Wrote censored.csv (budget {chosen:g}), sex.veil, frontier.png and frontier.json to {output}/.")
+    (output / "frontier.json").write_text(_json([asdict(point) for point in points]))
+    console.print(f"Auditing the release at budget {chosen:g} with every attacker ...")
+    result = audit_release(release, release_shuffled(encoder, test), progress=progress)
+    result.to_json(output / "audit.json")
+    result.to_html(output / "audit.html")
+    console.print(result.verdict(), highlight=False)
+    console.print(
+        f"Wrote censored.csv (budget {chosen:g}), sex.veil, frontier.png, frontier.json, audit.html and audit.json "
+        f"to {output}/. Open audit.html in a browser."
+    )
     return points
 
 
-def release_shuffled(encoder: FairEncoder, split: Split) -> pd.DataFrame:
+@dataclass(frozen=True)
+class Shuffled:
+    """A release in the order in which it is handed on, and the rows it was made from in the same order."""
+
+    table: pd.DataFrame
+    origin: Split
+
+
+def release_shuffled(encoder: FairEncoder, split: Split) -> Shuffled:
     """A release to hand on: drawn and shuffled with the operating system's randomness, without S."""
     seed = encoder.random_state
     released = encoder.set_params(random_state=None).transform(split.X, sensitive_features=split.S)
     encoder.set_params(random_state=seed)
     order = np.random.default_rng(secrets.randbits(128)).permutation(len(released))
-    return released.iloc[order].reset_index(drop=True)
+    frames = [frame.iloc[order].reset_index(drop=True) for frame in (released, split.X, split.S)]
+    targets = {name: values.iloc[order].reset_index(drop=True) for name, values in split.targets.items()}
+    return Shuffled(frames[0], Split(frames[1], frames[2], targets))
+
+
+def audit_release(train: Shuffled, test: Shuffled, *, progress: bool) -> AuditResult:
+    """Attackers learn from the released training rows and are scored on the released test rows."""
+    both = (train, test)
+    return audit(
+        pd.concat([part.table for part in both], ignore_index=True),
+        pd.concat([part.origin.S for part in both], ignore_index=True),
+        {name: pd.concat([part.origin.targets[name] for part in both]).to_numpy() for name in train.origin.targets},
+        original=pd.concat([part.origin.X for part in both], ignore_index=True),
+        split=np.repeat(["train", "test"], [len(part.table) for part in both]),
+        progress=progress,
+    )
+
+
+def _json(values: object) -> str:
+    return json.dumps(values, indent=1) + "\n"
 
 
 def _original(train: Split, test: Split) -> Point:

@@ -46,6 +46,13 @@ class Sensitive:
         """How many values each sensitive column takes."""
         return tuple(len(column.categories) + column.missing for column in self.columns)
 
+    def joint_values(self) -> list[tuple[Any, ...]]:
+        """The values of each joint class, in order; None where missing."""
+        return [
+            tuple((*column.categories, None)[code] for column, code in zip(self.columns, combo, strict=True))
+            for combo in self.joint
+        ]
+
     def codes(self, table: pa.Table) -> Tensor:
         """Positions of each row's values in each discrete column: (rows, columns)."""
         self._check(table)

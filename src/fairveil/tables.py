@@ -100,6 +100,16 @@ def missing_mask(column: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(nulls.to_numpy(zero_copy_only=False), dtype=bool)
 
 
+def is_copy(column: pa.ChunkedArray, secret: pa.ChunkedArray) -> bool:
+    """Whether a column is another one, as it stands or under other names for its values."""
+    if column.equals(secret):
+        return True
+    coded = [values.combine_chunks().dictionary_encode() for values in (column, secret)]
+    # Values numbered in the order of their first appearance: equal numbers mean that each determines the other.
+    few = len(coded[0].dictionary) <= len(column) // 2
+    return few and coded[0].indices.equals(coded[1].indices)
+
+
 def _read_frame(data: Any) -> Table:
     names = list(data.column_names) if nw.dependencies.is_pyarrow_table(data) else list(data.columns)
     problems = _name_problems(names)

@@ -72,7 +72,7 @@ def probe(
         accuracy(predicted, expected),
         float(truth.value_counts(normalize=True).iloc[0]),
         roc_auc(scores[:, 1], expected == 1) if len(names) == 2 else None,
-        None if groups is None else demographic_parity_gap(names[predicted], np.asarray(groups)),
+        None if groups is None else demographic_parity_gap(names[predicted], np.asarray(groups)).largest(),
         names[predicted],
     )
 

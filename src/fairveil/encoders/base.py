@@ -21,6 +21,7 @@ class EncoderSpec:
     architecture: a name, a torch module, or a factory `f(inputs, outputs)` that makes one.
     sensitive_width: columns of S that the encoder sees; 0 when it sees X only. sensitive_discrete: they are one-hot.
     hidden, noise_dim: of the feed-forward network.
+    cells: for the matrix, the representative rows (K, width) over which it is one; empty for the product alphabet.
     """
 
     architecture: str | ModuleFactory = "feedforward"
@@ -29,6 +30,7 @@ class EncoderSpec:
     sensitive_discrete: bool = True
     hidden: tuple[int, ...] = (128, 128)
     noise_dim: int = 16
+    cells: tuple[tuple[float, ...], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for a manifest."""
@@ -37,7 +39,8 @@ class EncoderSpec:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "EncoderSpec":
         """Read what `to_dict` wrote."""
-        return cls(**{**values, "hidden": tuple(values["hidden"])})
+        cells = tuple(tuple(row) for row in values.get("cells", ()))
+        return cls(**{**values, "hidden": tuple(values["hidden"]), "cells": cells})
 
 
 class Encoder(nn.Module):

@@ -1,8 +1,10 @@
-"""The probability matrix (PMM): for a discrete row, one learned transition matrix over its alphabet.
+"""The probability matrix (PMM): one learned transition matrix over a finite alphabet.
 
-With several columns the alphabet is their product, so all columns change together; it must stay small.
+The alphabet is the product of a few categorical columns, so that all of them change together; or, for any table, K
+cells with a representative row each (`fairveil.encoders.cells`): a row is released as some cell's representative.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -10,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fairveil.encoders.base import Encoder, EncoderSpec
+from fairveil.encoders.cells import cell_distances
 from fairveil.encoders.heads import Noise, start_logit
 from fairveil.errors import InputError
-from fairveil.objectives.distortion import Release
+from fairveil.objectives.distortion import Release, slot_weights
 from fairveil.schema import Layout
 
 #: Largest product alphabet: its matrix has the square of this many entries a member.
@@ -24,27 +27,23 @@ class Matrix(Encoder):
 
     strides: Tensor
     table: Tensor
+    weights: Tensor
 
     def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
         super().__init__(layout, spec, members)
-        cells = 1
-        for group in layout.groups:
-            cells *= group.width
-        problem = None
-        if layout.numbers or not layout.groups or layout.kept.any():
-            problem = "needs categorical columns only, all to be encoded"
-        elif cells > MOST_CELLS:
-            problem = f"has {cells} combinations of categories to deal with, more than {MOST_CELLS}"
-        elif spec.sensitive_width and not spec.sensitive_discrete:
-            problem = "can see S only if S is a class"
-        elif spec.release != "sampled":
-            problem = "releases draws, so it needs release='sampled'"
+        problem = _problem(layout, spec)
         if problem:
-            raise InputError(f"architecture='matrix' {problem}. Use 'feedforward' for larger or mixed tables.")
-        self.cells = cells
-        self.register_buffer("strides", _strides(layout), persistent=False)
-        self.register_buffer("table", _table(layout, cells), persistent=False)
-        self.logits = nn.Parameter(torch.zeros(members, max(spec.sensitive_width, 1), cells, cells))
+            raise InputError(f"architecture='matrix' {problem}")
+        if spec.cells:
+            table = torch.tensor(spec.cells, dtype=torch.float32)
+            strides = torch.zeros(0)
+        else:
+            table, strides = _table(layout, _combinations(layout)), _strides(layout)
+        self.cells = len(table)
+        self.register_buffer("strides", strides, persistent=False)
+        self.register_buffer("table", table, persistent=False)
+        self.register_buffer("weights", slot_weights(layout), persistent=False)
+        self.logits = nn.Parameter(torch.zeros(members, max(spec.sensitive_width, 1), self.cells, self.cells))
 
     @property
     def gumbel_width(self) -> int:
@@ -57,7 +56,7 @@ class Matrix(Encoder):
 
     def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Release:
         """Draw a cell a row from the matrix; gradients by straight-through Gumbel."""
-        cell = (rows * self.strides).sum(dim=-1).round().long()
+        cell = self.cell_of(rows)
         given = torch.zeros_like(cell) if sensitive is None else sensitive.argmax(dim=-1)
         logits = self.logits[:, given, cell]
         perturbed = logits + noise.gumbel
@@ -66,7 +65,18 @@ class Matrix(Encoder):
             relaxed = perturbed.softmax(dim=-1)
             hard = hard + (relaxed - relaxed.detach())
         chances = logits.softmax(dim=-1)
-        return Release(hard @ self.table, chances @ self.table, self.table, chances)
+        grouped, numbers = self.layout.grouped, self.layout.continuous
+        squares = None
+        if self.layout.numbers:
+            distances = cell_distances(rows[:, numbers], self.table[:, numbers], self.weights[numbers])
+            squares = (chances * distances).sum(dim=-1)
+        return Release(hard @ self.table, chances @ self.table[:, grouped], self.table, chances, squares)
+
+    def cell_of(self, rows: Tensor) -> Tensor:
+        """The cell to which each row belongs: (rows,)."""
+        if not self.spec.cells:
+            return (rows * self.strides).sum(dim=-1).round().long()
+        return cell_distances(rows, self.table, self.weights).argmin(dim=1)
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """Close to the identity."""
@@ -74,6 +84,28 @@ class Matrix(Encoder):
             for logits, generator in zip(self.logits, generators, strict=True):
                 logits.normal_(0.0, 0.1, generator=generator)
                 logits += start_logit(self.cells) * torch.eye(self.cells, device=logits.device)
+
+
+def _problem(layout: Layout, spec: EncoderSpec) -> str | None:
+    """Why there can be no matrix for this table, and what to do."""
+    product = "Use 'feedforward' for larger or mixed tables, or cells=K for a code of K cells."
+    if layout.kept.any():
+        return f"releases whole rows, so all columns must be encoded. {product}"
+    if spec.sensitive_width and not spec.sensitive_discrete:
+        return "can see S only if S is a class. Use 'feedforward' or sees_sensitive=False."
+    if spec.release != "sampled":
+        return "releases draws, so it needs release='sampled'."
+    if spec.cells:
+        return None
+    if layout.numbers or not layout.groups:
+        return f"needs categorical columns only. {product}"
+    if _combinations(layout) > MOST_CELLS:
+        return f"has {_combinations(layout)} combinations of categories to deal with, more than {MOST_CELLS}. {product}"
+    return None
+
+
+def _combinations(layout: Layout) -> int:
+    return math.prod(group.width for group in layout.groups)
 
 
 def _strides(layout: Layout) -> Tensor:

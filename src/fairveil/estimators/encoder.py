@@ -6,15 +6,18 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 import fairveil
 from fairveil.archive import read_archive, write_archive
+from fairveil.auditing import Certificate
+from fairveil.auditing.certificate import certify_from
 from fairveil.bound import Achieved
 from fairveil.codec import Unseen
+from fairveil.encoders import Matrix
 from fairveil.encoders.base import ModuleFactory
 from fairveil.errors import BudgetNotMet, InputError, VeilFileError, must_be
+from fairveil.estimators.fitted import FittedRows
 from fairveil.estimators.inputs import (
     Budget,
     Prepared,
@@ -26,40 +29,27 @@ from fairveil.estimators.inputs import (
     split_sensitive,
 )
 from fairveil.estimators.plain import from_plain, plain_parameters
+from fairveil.estimators.table import TableTransformer
 from fairveil.estimators.training import Settings, Trained, train
 from fairveil.game import History, Training
 from fairveil.objectives import Constraint, Loss, make_constraint, make_loss
 from fairveil.objectives.distortion import RowDistortion
 from fairveil.schema import Schema
-from fairveil.tables import Table, is_frame, read_columns, read_table
+from fairveil.tables import Table, read_columns
 from fairveil.veil import Veil
 
 _FORMAT = "fairveil-veil-1"
 
 
-class GameEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class GameEstimator(TableTransformer):
     """What `FairEncoder` and `FairFrontier` share: reading the caller's input and the settings of a game."""
-
-    def _read(self, X: Any, *, reset: bool) -> Table:
-        """X as a table, with scikit-learn's own checks of arrays, feature counts and feature names."""
-        if is_frame(X):
-            table = read_table(X)
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            if not table.names:
-                raise InputError("Found array with 0 feature(s) while a minimum of 1 is required: X has no columns.")
-            if not len(table):
-                raise InputError("Found array with 0 sample(s) while a minimum of 1 is required: X has no rows.")
-            return table
-        array = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
-        # An array for an estimator that was fitted on a frame is read by position, as scikit-learn does.
-        return read_table(array, names=None if reset else getattr(self, "feature_names_in_", None))
 
     def _prepare(self, X: Any, y: Any, sensitive_features: Any) -> Prepared:
         table = self._read(X, reset=True)
         if self.schema is not None and not isinstance(self.schema, Schema):
             raise InputError(must_be(type(self).__name__, "schema", "a Schema, or None to infer one", self.schema))
         inside = split_sensitive(table, self.sensitive_columns, self.schema)
-        return prepare(
+        prepared = prepare(
             table,
             read_sensitive(table, inside, sensitive_features),
             self.schema,
@@ -69,8 +59,12 @@ class GameEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             target_weight=self.target_weight,
             sees_sensitive=self.sees_sensitive,
             per_column=self.per_column_adversaries,
-            bins=self.release == "sampled" and self.architecture not in ("gaussian", "gaussian_full"),
+            bins=self.release == "sampled"
+            and self.architecture not in ("gaussian", "gaussian_full")
+            and self.cells is None,
         )
+        self._fitted_rows: FittedRows | None = FittedRows.of(table.arrow)
+        return prepared
 
     def _settings(self) -> Settings:
         if self.training is not None and not isinstance(self.training, Training):
@@ -89,6 +83,7 @@ class GameEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             device=pick_device(self.device),
             show_progress=bool(self.progress),
             checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
+            cells=self.cells,
         )
 
     def fit_transform(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Any:
@@ -104,14 +99,6 @@ class GameEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             routing.transform.requests.pop("sensitive_features", None)
         return routing
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
-        tags.input_tags.allow_nan = True
-        tags.input_tags.string = True
-        tags.input_tags.categorical = True
-        return tags
-
 
 class FairEncoder(GameEstimator):
     """A randomized encoder that hides S in X, no further than `budget` from the original.
@@ -123,6 +110,9 @@ class FairEncoder(GameEstimator):
         With the default distortion it is the expected number of categorical values changed plus the squared change
         of the numbers in units of their standard deviation.
     architecture : {"feedforward", "gaussian", "gaussian_full", "matrix"}, module, or callable f(inputs, outputs)
+    cells : int, optional
+        With architecture="matrix": turn the table into a code of at most this many cells, each released as one valid
+        representative record. A release with a finite alphabet can be certified (`certify`).
     loss : {"log", "squared", "zero_one"} or AlphaLoss
         The adversary's loss. "squared" is for a continuous S.
     distortion : {"auto", "hamming", "squared", "cross_entropy"} or callable(released, original)
@@ -169,6 +159,7 @@ class FairEncoder(GameEstimator):
         budget: Budget = 1.0,
         *,
         architecture: str | ModuleFactory = "feedforward",
+        cells: int | None = None,
         loss: str | Loss = "log",
         distortion: str | RowDistortion = "auto",
         constraint: str | Constraint = "augmented_lagrangian",
@@ -188,6 +179,7 @@ class FairEncoder(GameEstimator):
     ) -> None:
         self.budget = budget
         self.architecture = architecture
+        self.cells = cells
         self.loss = loss
         self.distortion = distortion
         self.constraint = constraint
@@ -247,6 +239,35 @@ class FairEncoder(GameEstimator):
         if given is None and inside and set(inside) == {c.name for c in self.veil_.sensitive.columns}:
             return table.arrow.select(inside)
         return None if given is None else read_columns(given, "sensitive")
+
+    def certify(self, X: Any, *, sensitive_features: Any, y: Any = None, confidence: float = 0.95) -> Certificate:
+        """Bound ΔDemP (with `y`, every ΔEO) of any predictor on this encoder's release, from rows it was not fitted on.
+
+        For architecture="matrix" only: its channel is known exactly, and what is left to chance are the rows.
+        """
+        check_is_fitted(self, "veil_")
+        matrix, fitted = self.veil_.encoder, getattr(self, "_fitted_rows", None)
+        if not isinstance(matrix, Matrix):
+            raise InputError("Only a finite release can be certified: use architecture='matrix', with cells=K for a "
+                             "table that is not small and categorical.")  # fmt: skip
+        if fitted is None:
+            raise InputError("This encoder was read from a file, which holds no rows: whether these were used in "
+                             "training cannot be told. Use fairveil.certify(..., trained_on=...).")  # fmt: skip
+        table = self._read(X, reset=False)
+        secret = read_columns(sensitive_features, "sensitive")
+        if secret.num_rows != len(table):
+            raise InputError(f"X has {len(table)} rows, sensitive_features {secret.num_rows}.")
+        evidence = fitted.refuse(table.arrow)
+        cells = matrix.cell_of(self.veil_.codec.encode(table.arrow)).numpy()
+        names = np.array([" & ".join(map(str, value)) for value in self.veil_.sensitive.joint_values()])
+        channels = matrix.transition()[0].double().numpy()
+        transition = dict(
+            zip(names.tolist(), np.broadcast_to(channels, (len(names), *channels.shape[1:])), strict=True)
+        )
+        groups = names[self.veil_.sensitive.classes_of(secret).numpy()]
+        truth = None if y is None else np.asarray(y)
+        return certify_from(cells, groups, matrix.cells, evidence, transition=transition, given=truth,
+                            confidence=confidence)  # fmt: skip
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """The columns of a release."""

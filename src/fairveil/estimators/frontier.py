@@ -38,6 +38,7 @@ class FairFrontier(GameEstimator):
         *,
         seeds: int = 1,
         architecture: str | ModuleFactory = "feedforward",
+        cells: int | None = None,
         loss: str | Loss = "log",
         distortion: str | RowDistortion = "auto",
         constraint: str | Constraint = "augmented_lagrangian",
@@ -58,6 +59,7 @@ class FairFrontier(GameEstimator):
         self.budgets = budgets
         self.seeds = seeds
         self.architecture = architecture
+        self.cells = cells
         self.loss = loss
         self.distortion = distortion
         self.constraint = constraint
@@ -111,6 +113,7 @@ class FairFrontier(GameEstimator):
         encoder.n_features_in_ = self.n_features_in_
         if hasattr(self, "feature_names_in_"):
             encoder.feature_names_in_ = self.feature_names_in_
+        encoder._fitted_rows = self._fitted_rows
         return encoder._adopt(trained)
 
     def transform(self, X: Any, *, budget: Budget | None = None, sensitive_features: Any = None) -> Any:

@@ -18,7 +18,7 @@ from fairveil.game import Rows, Task
 from fairveil.objectives import LogLoss, Loss, SquaredLoss
 from fairveil.schema import Schema
 from fairveil.sensitive import Sensitive, describe_sensitive
-from fairveil.tables import Table, missing_mask, read_columns
+from fairveil.tables import Table, is_copy, missing_mask, read_columns
 
 #: A numeric target with at most this many whole values is a class, otherwise a number to be predicted.
 _MOST_TASK_CLASSES = 20
@@ -174,19 +174,10 @@ def _refuse_copies(table: Table, secret: pa.Table, names: list[str]) -> None:
         "or name it in sensitive_columns. (To censor it all the same, pass a schema that gives it the role 'encode'.)"
         for name in names
         for other in secret.column_names
-        if _is_copy(table.arrow[name], secret[other])
+        if is_copy(table.arrow[name], secret[other])
     ]
     if problems:
         raise InputError(problems)
-
-
-def _is_copy(column: pa.ChunkedArray, secret: pa.ChunkedArray) -> bool:
-    if column.equals(secret):
-        return True
-    coded = [values.combine_chunks().dictionary_encode() for values in (column, secret)]
-    # Values numbered in the order of their first appearance: equal numbers mean that each determines the other.
-    few = len(coded[0].dictionary) <= len(column) // 2
-    return few and coded[0].indices.equals(coded[1].indices)
 
 
 def _secrets(sensitive: Sensitive, secret: pa.Table, per_column: bool) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fairveil.bound import Achieved, upper_bound
 from fairveil.codec import Unseen
-from fairveil.encoders import EncoderSpec
+from fairveil.encoders import EncoderSpec, learn_cells
+from fairveil.encoders.matrix import MOST_CELLS
 from fairveil.errors import InputError, must_be
 from fairveil.estimators.inputs import Budget, Prepared
 from fairveil.game import Bounds, History, Problem, Rows, Training, play
@@ -38,6 +39,7 @@ class Settings:
     device: torch.device
     show_progress: bool
     checkpoint: Path | None
+    cells: int | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -45,6 +47,12 @@ class Settings:
             problems.append(must_be("FairEncoder", "confidence", "a number between 0.5 and 1", self.confidence))
         if self.unseen not in ("error", "most_frequent"):
             problems.append(must_be("FairEncoder", "unseen", "'error' or 'most_frequent'", self.unseen))
+        whole = isinstance(self.cells, int) and not isinstance(self.cells, bool)
+        if self.cells is not None and not (whole and 2 <= self.cells <= MOST_CELLS):
+            expected = f"None or a whole number from 2 to {MOST_CELLS}"
+            problems.append(must_be("FairEncoder", "cells", expected, self.cells))
+        elif self.cells is not None and self.architecture != "matrix":
+            problems.append("The 'cells' parameter of FairEncoder is for architecture='matrix' only.")
         if problems:
             raise InputError(problems)
 
@@ -73,6 +81,7 @@ def train(
         prepared.sensitive.discrete,
         training.hidden,
         training.noise_dim,
+        _cells(prepared, parts.train, settings.cells, seed),
     )
     distortion = make_distortion(settings.distortion, layout, settings.release)
     if distortion.custom is not None and bounds.names != ("total",):
@@ -142,6 +151,14 @@ def _written_distortion(
         kept = torch.from_numpy(veil.schema.layout.kept)
         release = replace(release, values=torch.where(kept, original, release.values))
     return distortion.realised(release, original).double()
+
+
+def _cells(prepared: Prepared, train: Tensor, count: int | None, seed: int) -> tuple[tuple[float, ...], ...]:
+    """Representatives learned from training rows, as plain numbers."""
+    if count is None:
+        return ()
+    learned = learn_cells(prepared.rows.x.index_select(0, train), prepared.schema, count, seed)
+    return tuple(tuple(row) for row in learned.tolist())
 
 
 @dataclass(frozen=True)

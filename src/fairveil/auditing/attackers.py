@@ -1,0 +1,310 @@
+"""The attackers: several families of fresh models, each tuned on validation rows.
+
+A model has `fit(x, y, x_val, y_val)` and `predict(x)`: probabilities (rows, classes) for a discrete target, numbers for
+a continuous one. Attackers of S and models of downstream tasks are the same thing with different targets.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.auditing.networks import Network
+
+Array = NDArray[np.float64]
+Matrix = NDArray[np.float32]
+Profile = Literal["quick", "full"]
+
+#: Rows of the nearest-neighbour attacker and of the forest, whose cost grows faster than that of others.
+_MOST_ROWS = {"quick": 20_000, "full": 60_000}
+
+
+class Model(Protocol):
+    """A fresh model of one target."""
+
+    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
+        """Learn; validation rows serve to stop in time."""
+        ...
+
+    def predict(self, x: Matrix) -> Array:
+        """Probabilities (rows, classes), or numbers (rows,)."""
+        ...
+
+
+class Boosting:
+    """LightGBM, stopped early on validation rows."""
+
+    def __init__(self, classes: int | None, leaves: int, rate: float, trees: int, seed: int) -> None:
+        self.classes, self.trees = classes, trees
+        self.settings: dict[str, Any] = {"learning_rate": rate, "num_leaves": leaves, "verbose": -1, "seed": seed,
+                                         "deterministic": True, "force_row_wise": True}  # fmt: skip
+
+    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
+        """Boost until the validation loss rises."""
+        import lightgbm
+
+        settings, truth, judge = dict(self.settings), y, y_val
+        known = np.ones(len(y_val), dtype=bool)
+        if self.classes is None:
+            settings["objective"] = "regression"
+        else:
+            # The booster numbers the classes that the training rows hold; a class without such rows has no number.
+            self.seen = np.unique(y)
+            truth, known = np.searchsorted(self.seen, y).astype(np.float64), np.isin(y_val, self.seen)
+            judge = np.searchsorted(self.seen, y_val[known]).astype(np.float64)
+            several = len(self.seen) > 2
+            settings |= {"objective": "multiclass", "num_class": len(self.seen)} if several else {"objective": "binary"}
+        rows = lightgbm.Dataset(x, truth, free_raw_data=False)
+        held = lightgbm.Dataset(x_val[known], judge, reference=rows, free_raw_data=False)
+        stop = lightgbm.early_stopping(20, verbose=False)
+        self.model = lightgbm.train(settings, rows, self.trees, valid_sets=[held], callbacks=[stop])
+        return self
+
+    def predict(self, x: Matrix) -> Array:
+        """Of the best iteration."""
+        found = np.asarray(self.model.predict(x), dtype=np.float64)
+        if self.classes is None:
+            return found
+        if found.ndim == 1:
+            found = np.stack([1.0 - found, found], axis=1)
+        return _spread_out(found[:, : len(self.seen)], self.seen, self.classes)
+
+
+class Sklearn:
+    """A scikit-learn model on at most `most` rows."""
+
+    def __init__(self, model: Any, classes: int | None, most: int, seed: int) -> None:
+        self.model, self.classes, self.most, self.seed = model, classes, most, seed
+
+    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
+        """Fit; validation rows are not used."""
+        chosen = _subset(len(x), self.most, self.seed)
+        self.model.fit(x[chosen], y[chosen])
+        return self
+
+    def predict(self, x: Matrix) -> Array:
+        """As the model says."""
+        if self.classes is None:
+            return np.asarray(self.model.predict(x), dtype=np.float64)
+        return _spread_out(np.asarray(self.model.predict_proba(x)), self.model.classes_, self.classes)
+
+
+class Neighbours:
+    """Shares of S among the nearest rows; how many neighbours is chosen on validation rows."""
+
+    def __init__(self, classes: int | None, choices: Sequence[int], most: int, seed: int) -> None:
+        self.classes, self.choices, self.most, self.seed = classes, tuple(choices), most, seed
+
+    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
+        """Remember rows; choose k."""
+        from sklearn.neighbors import NearestNeighbors
+
+        chosen = _subset(len(x), self.most, self.seed)
+        self.y = y[chosen]
+        largest = min(max(self.choices), len(chosen))
+        self.index = NearestNeighbors(n_neighbors=largest, algorithm="brute").fit(x[chosen])
+        judged = _subset(len(x_val), 2000, self.seed)
+        near = self._near(x_val[judged])
+        losses = [loss_of(self._answer(near[:, :k]), y_val[judged]) for k in self.choices]
+        self.k = self.choices[int(np.argmin(losses))]
+        return self
+
+    def predict(self, x: Matrix) -> Array:
+        """With one row's weight of doubt, so that no class is ever impossible."""
+        return self._answer(self._near(x)[:, : self.k])
+
+    def _near(self, x: Matrix) -> NDArray[np.int64]:
+        return np.asarray(self.index.kneighbors(x, return_distance=False))
+
+    def _answer(self, near: NDArray[np.int64]) -> Array:
+        values = self.y[near]
+        if self.classes is None:
+            return np.asarray(values.mean(axis=1))
+        prior = np.bincount(self.y.astype(np.int64), minlength=self.classes) / len(self.y)
+        shares = np.stack([(values == code).sum(axis=1) for code in range(self.classes)], axis=1)
+        return np.asarray((shares + prior) / (near.shape[1] + 1.0))
+
+
+class Sparse:
+    """A linear model of the few features, or products of two features, that go most with the target.
+
+    Against weak leaks in one digit, the row order or a pure interaction: where most features are noise, models that
+    take all of them drown, and trees do not see an interaction whose parts say nothing alone. All products are
+    screened at once by matrix products; how many features to keep is chosen on validation rows.
+    """
+
+    def __init__(self, classes: int | None, choices: Sequence[int], seed: int) -> None:
+        self.classes, self.choices, self.seed = classes, tuple(choices), seed
+
+    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
+        """Screen, then fit as many as serve best."""
+        self.center, spread = x.mean(axis=0), x.std(axis=0)
+        self.spread = np.where(spread > 1e-6, spread, np.inf).astype(np.float32)  # a constant says nothing
+        scaled = self._scaled(x)
+        self.pairs = _screen(scaled, self._indicators(y), max(self.choices))
+        best: tuple[float, int, Any] = (np.inf, 0, None)
+        held = self._features(self._scaled(x_val))
+        made = self._features(scaled)
+        for keep in self.choices:
+            model = _plain_linear(self.classes, self.seed).fit(made[:, :keep], y, x_val, y_val)
+            loss = loss_of(model.predict(held[:, :keep]), y_val)
+            if best[2] is None or loss < best[0]:
+                best = (loss, keep, model)
+        _, self.keep, self.model = best
+        return self
+
+    def predict(self, x: Matrix) -> Array:
+        """With the features that were kept."""
+        return np.asarray(self.model.predict(self._features(self._scaled(x))[:, : self.keep]))
+
+    def _scaled(self, x: Matrix) -> Matrix:
+        return np.asarray((x - self.center) / self.spread, dtype=np.float32)
+
+    def _indicators(self, y: Array) -> Matrix:
+        columns = y[:, None] if self.classes is None else y[:, None] == np.arange(self.classes)[None, :]
+        columns = columns.astype(np.float64)
+        spread = columns.std(axis=0)
+        return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 0, spread, 1.0), dtype=np.float32)
+
+    def _features(self, scaled: Matrix) -> Matrix:
+        first, second = self.pairs[:, 0], self.pairs[:, 1]
+        partner = np.where(second < 0, np.float32(1.0), scaled[:, second])
+        return np.asarray(partner * scaled[:, first], dtype=np.float32)
+
+
+#: Products are screened among this many features at most, those that go most with the target alone or vary most.
+_MOST_PAIRED = 400
+
+
+def _screen(scaled: Matrix, targets: Matrix, keep: int) -> NDArray[np.int64]:
+    """The features (i, -1) and products (i, j) with the largest correlation to any target column: (keep, 2)."""
+    n = len(scaled)
+    alone = np.abs(scaled.T @ targets / n).max(axis=1)
+    chosen = np.sort(np.argsort(-alone, kind="stable")[:_MOST_PAIRED])
+    some = scaled[:, chosen]
+    squares = some**2
+    deviation = np.sqrt(np.maximum(squares.T @ squares / n - (some.T @ some / n) ** 2, 1e-12))
+    together = np.zeros((len(chosen), len(chosen)), dtype=np.float32)
+    for column in targets.T:
+        together = np.maximum(together, np.abs((some * column[:, None]).T @ some / n) / deviation)
+    # A product of rare flags rests on a handful of rows: its correlation is luck.
+    together[deviation < 1e-3] = 0.0
+    rows, columns = np.triu_indices(len(chosen), k=1)
+    scores = np.concatenate([alone, together[rows, columns]])
+    names = np.concatenate([
+        np.stack([np.arange(scaled.shape[1]), np.full(scaled.shape[1], -1)], axis=1),
+        np.stack([chosen[rows], chosen[columns]], axis=1),
+    ])  # fmt: skip
+    return np.asarray(names[np.argsort(-scores, kind="stable")[:keep]], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Attacker:
+    """A family of models on one view of the release.
+
+    candidates(classes, seed) gives the settings that are tried; the one with the least loss on validation rows attacks.
+    """
+
+    name: str
+    view: str
+    candidates: Callable[[int | None, int], Sequence[Model]]
+
+
+def loss_of(predicted: Array, truth: Array) -> float:
+    """Mean log-loss in nats, or mean squared error for numbers."""
+    if predicted.ndim == 1:
+        return float(np.mean((predicted - truth) ** 2))
+    chosen = predicted[np.arange(len(truth)), truth.astype(np.int64)]
+    return float(-np.log(np.clip(chosen, 1e-12, 1.0)).mean())
+
+
+def battery(profile: Profile, *, images: bool = False) -> list[Attacker]:
+    """The attackers of a profile."""
+    most, full = _MOST_ROWS[profile], profile == "full"
+    boosts = [(31, 0.08, 200)] if not full else [(31, 0.08, 400), (8, 0.08, 400), (127, 0.05, 400)]
+
+    def boosting(classes: int | None, seed: int) -> list[Model]:
+        return [Boosting(classes, *settings, seed) for settings in boosts]
+
+    def logistic(classes: int | None, seed: int) -> list[Model]:
+        return [_linear(classes, strength, seed) for strength in ((0.1,) if not full else (0.001, 0.1, 10.0))]
+
+    def forest(classes: int | None, seed: int) -> list[Model]:
+        sizes = (5,) if not full else (3, 15, 60)
+        return [Sklearn(_forest(classes, leaf, 100 if not full else 300, seed), classes, most, seed) for leaf in sizes]
+
+    def neighbours(classes: int | None, seed: int) -> list[Model]:
+        return [Neighbours(classes, (10, 40, 120), most, seed)]
+
+    def sparse(classes: int | None, seed: int) -> list[Model]:
+        return [Sparse(classes, (1, 3, 10, 30, 100), seed)]
+
+    def network(hidden: tuple[int, ...], number: int, pictures: bool = False) -> Callable[..., list[Model]]:
+        epochs = 15 if not full else 40
+        return lambda classes, seed: [
+            Network(hidden, classes=classes, images=pictures, epochs=epochs, seed=seed + number)
+        ]
+
+    widths = [(128, 64)] if not full else [(64,), (256, 128), (512, 256, 128)]
+    networks = [
+        Attacker(f"MLP {'-'.join(map(str, hidden))}{f' #{number + 1}' if full else ''}", "values",
+                 network(hidden, 100 * number))
+        for hidden in widths for number in range(2 if full else 1)
+    ]  # fmt: skip
+    pictures = [Attacker("CNN", "images", network((128,), 7, True))] if images else []
+    if images:
+        return [*pictures, Attacker("logistic", "values", logistic), Attacker("LightGBM", "values", boosting),
+                *networks, Attacker("LightGBM", "details", boosting)]  # fmt: skip
+    return [
+        Attacker("logistic", "values", logistic),
+        Attacker("LightGBM", "values", boosting),
+        Attacker("random forest", "values", forest),
+        Attacker("nearest neighbours", "values", neighbours),
+        *networks,
+        Attacker("sparse logistic", "everything", sparse),
+        Attacker("LightGBM", "details", boosting),
+        Attacker("LightGBM", "everything", boosting),
+    ]
+
+
+def _plain_linear(classes: int | None, seed: int) -> Model:
+    """For a few standardised features: hardly any shrinkage."""
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    model = Ridge(1.0) if classes is None else LogisticRegression(C=1.0, max_iter=200)
+    return Sklearn(model, classes, 10**9, seed)
+
+
+def _linear(classes: int | None, strength: float, seed: int) -> Model:
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if classes is None:
+        return Sklearn(make_pipeline(StandardScaler(), Ridge(1.0 / strength)), None, 10**9, seed)
+    inner = LogisticRegression(C=strength, max_iter=300, tol=1e-3)
+    return Sklearn(make_pipeline(StandardScaler(), inner), classes, 10**9, seed)
+
+
+def _forest(classes: int | None, leaf: int, trees: int, seed: int) -> Any:
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+    settings: dict[str, Any] = {"n_estimators": trees, "min_samples_leaf": leaf, "n_jobs": -1, "random_state": seed}
+    if classes is None:
+        return RandomForestRegressor(max_features=0.33, **settings)
+    return RandomForestClassifier(max_features="sqrt", **settings)
+
+
+def _subset(rows: int, most: int, seed: int) -> NDArray[np.int64]:
+    if rows <= most:
+        return np.arange(rows)
+    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+
+
+def _spread_out(probabilities: Array, seen: NDArray[np.generic], classes: int) -> Array:
+    """Columns for all classes, also those that a model has not seen."""
+    out = np.zeros((len(probabilities), classes))
+    out[:, np.asarray(seen, dtype=np.int64)] = probabilities
+    return out

@@ -1,0 +1,264 @@
+"""`audit`: what the strongest attackers still find in a release, and what it is still good for."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+
+import fairveil
+from fairveil.auditing.attackers import Attacker, Profile, battery
+from fairveil.auditing.certificate import Certificate
+from fairveil.auditing.controls import control_rows, failures
+from fairveil.auditing.features import shared_features
+from fairveil.auditing.inputs import (
+    Draw,
+    Pictures,
+    Released,
+    Target,
+    check_all,
+    joint_target,
+    make_target,
+    read_release,
+    read_targets,
+)
+from fairveil.auditing.nats import information_row
+from fairveil.auditing.protocol import Attempt, Evidence, attempt, split_rows
+from fairveil.auditing.result import AuditResult
+from fairveil.auditing.scoring import Truth, attack_row, flat, p_values, strongest, worst_gap
+from fairveil.auditing.tasks import task_models, task_rows
+from fairveil.errors import InputError, must_be
+from fairveil.metrics.estimate import check_confidence
+from fairveil.metrics.parity import SMALL_GROUP
+from fairveil.progress import progress as show
+from fairveil.tables import Table
+
+#: Further draws of the training rows, where the channel can be called; and the most rows of a part.
+_DRAWS = {"quick": 1, "full": 4}
+_MOST_ROWS = {"quick": 100_000, "full": 500_000}
+
+#: Who runs the controls of a quick audit.
+_CHECKING = ("LightGBM", "logistic", "sparse logistic", "CNN")
+
+
+def audit(
+    released: Any,
+    sensitive: Any,
+    targets: Any = None,
+    original: Any = None,
+    *,
+    split: Any = None,
+    draw: Draw | None = None,
+    certificate: Certificate | None = None,
+    test_on_original: bool = False,
+    profile: Profile = "quick",
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: bool = True,
+) -> AuditResult:
+    """Attack a release with fresh models; it does not matter who made it.
+
+    released: a table (pandas, polars, pyarrow, array) or images (rows, height, width[, channels]), in the order in
+        which it would be handed on. sensitive: S, one column or several; their joint value is attacked too.
+    targets: downstream tasks by name (mapping, frame, series). original: the rows before censoring, in the same order:
+        a control that must succeed, and the baseline of every task.
+    split: 'train', 'validation' or 'test' for each row; by default half, 15 % and 35 % at random. Rows on which an
+        encoder was trained should be 'train'.
+    draw: a function that gives another release of the same rows: the attacker who owns the encoder.
+    certificate: shown beside what was measured. test_on_original: test tasks on original rows too.
+    profile: 'quick' (a few minutes for Adult), or 'full': more families, wider grids, several seeds and draws.
+
+    Nothing found is no proof: see `certify` for what holds against every attacker.
+    """
+    if profile not in get_args(Profile):
+        raise InputError(must_be("audit", "profile", "'quick' or 'full'", profile))
+    check_confidence(confidence)
+    started = _Clock()
+    release = read_release(released, "released")
+    before = None if original is None else read_release(original, "original")
+    secret_columns, task_columns = read_targets(sensitive, "sensitive"), read_targets(targets, "target")
+    check_all(release, before, secret_columns, task_columns)
+    secrets = [make_target(name, column) for name, column in secret_columns.items()]
+    tasks = [make_target(name, column) for name, column in task_columns.items()]
+    joint = joint_target(secrets)
+    strata = secrets[0].values if secrets[0].classes is not None else None
+    parts = split_rows(split, strata, len(release), _MOST_ROWS[profile], seed)
+    draws = [] if draw is None else [_drawn(draw, release) for _ in range(_DRAWS[profile])]
+    seen, known = _evidence(release, draws, before, parts)
+    started.lap("reading")
+
+    images = isinstance(release, Pictures)
+    attackers = [a for a in battery(profile, images=images) if seen.has(a.view)]
+    checks = attackers if profile == "full" else [a for a in attackers if a.name in _CHECKING]
+    models = task_models(profile, images=images)
+    hidden = [*secrets, *([joint] if joint else [])]
+    total = len(hidden) * (len(attackers) + 3 * len(checks) + 2) + len(tasks) * (3 * len(models) + 1)
+    with _stepper(total, progress) as step:
+        attacked = {
+            target.name: attack_all(target, attackers, seen, confidence=confidence, seed=seed, step=step)
+            for target in hidden
+        }
+        holders = _holders(hidden, seen, confidence, seed, step)
+        started.lap("attacks")
+        controls = [
+            row
+            for target in hidden
+            for row in control_rows(target, checks, seen, known, confidence=confidence, seed=seed, step=step)
+        ]
+        started.lap("controls")
+        rows = [
+            row
+            for task in tasks
+            for row in task_rows(task, secrets, seen, known, models=models, on_original=test_on_original,
+                                 confidence=confidence, seed=seed, step=step)
+        ]  # fmt: skip
+        started.lap("tasks")
+        nats = _information(hidden, attacked, tasks, models, seen, known, profile, confidence, seed, step)
+        started.lap("information")
+    reasons = failures(controls)
+    settings = {
+        "profile": profile,
+        "confidence": confidence,
+        "seed": seed,
+        "draws": 1 + len(draws),
+        "rows": {"train": len(parts.train), "validation": len(parts.validation), "test": len(parts.test)},
+        "original_given": before is not None,
+        "version": fairveil.__version__,
+    }
+    return AuditResult(
+        valid=not reasons,
+        reasons=tuple(reasons),
+        leakage=pd.DataFrame([found.summary for found in attacked.values()]),
+        attacks=pd.DataFrame([row for found in attacked.values() for row in found.rows] + holders),
+        tasks=pd.DataFrame(rows),
+        information=nats,
+        controls=pd.DataFrame(controls),
+        groups=_group_sizes(secrets, seen),
+        certified=certificate,
+        settings=settings,
+        seconds=started.seconds,
+    )
+
+
+def _evidence(
+    release: Released, draws: list[Released], before: Released | None, parts: Any
+) -> tuple[Evidence, Evidence | None]:
+    if isinstance(release, Table) and isinstance(before, Table):
+        shared = shared_features([release, *(d for d in draws if isinstance(d, Table))], before)
+        return Evidence(release, parts, draws, before, shared), Evidence(before, parts, features=shared)
+    return Evidence(release, parts, draws), None if before is None else Evidence(before, parts)
+
+
+def _drawn(draw: Draw, release: Released) -> Released:
+    again = read_release(draw(), "drawn")
+    same = len(again) == len(release) and type(again) is type(release)
+    if not same or (isinstance(again, Table) and isinstance(release, Table) and again.names != release.names):
+        raise InputError("draw() must give another release of the same rows: as many of them, with the same columns.")
+    return again
+
+
+@dataclass(frozen=True)
+class Found:
+    """What all attackers together made of one sensitive column: their attempts, a row each, and the maximum."""
+
+    attempts: list[Attempt]
+    rows: list[dict[str, Any]]
+    summary: dict[str, Any]
+
+
+def attack_all(
+    target: Target,
+    attackers: Sequence[Attacker],
+    seen: Evidence,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    step: Callable[[str], None] = lambda note: None,
+) -> Found:
+    """Let every attacker try one column, and pay for having tried them all."""
+    attempts = []
+    for attacker in attackers:
+        step(f"{target.name}: {attacker.name} on {attacker.view}")
+        attempts.append(attempt(attacker, seen, target, seed))
+    truth = Truth.of(target, seen.parts)
+    adjusted = p_values(attempts, truth, seed)
+    rows = [attack_row(a, truth, p, confidence) for a, p in zip(attempts, adjusted, strict=True)]
+    gap, predictor = worst_gap(attempts, truth, confidence)
+    summary = strongest(pd.DataFrame(rows), attempts, truth, confidence)
+    return Found(attempts, rows, {**summary, **flat("worst_gap", gap), "worst_gap_predictor": predictor})
+
+
+def _holders(
+    hidden: list[Target], seen: Evidence, confidence: float, seed: int, step: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """The attacker who holds the originals too. No part of the maximum: the originals alone tell S already."""
+    if not seen.has("original"):
+        return []
+    boosting = next(a for a in battery("quick") if a.name == "LightGBM")
+    rows = []
+    for target in hidden:
+        step(f"{target.name}: LightGBM on the release and the original")
+        made = attempt(Attacker("LightGBM", "original", boosting.candidates), seen, target, seed)
+        truth = Truth.of(target, seen.parts)
+        rows.append(attack_row(made, truth, p_values([made], truth, seed)[0], confidence))
+    return rows
+
+
+def _information(
+    hidden: list[Target], attacked: dict[str, Found], tasks: list[Target], models: list[Attacker],
+    seen: Evidence, known: Evidence | None, profile: Profile, confidence: float, seed: int, step: Callable[[str], None],
+) -> pd.DataFrame:  # fmt: skip
+    epochs = 10 if profile == "quick" else 40
+    rows = []
+    for role, columns in (("sensitive", hidden), ("target", tasks)):
+        for target in columns:
+            if target.classes is None:
+                continue
+            step(f"information about {target.name}")
+            attempts = (
+                attacked[target.name].attempts if role == "sensitive" else [attempt(models[0], seen, target, seed)]
+            )
+            rows.append(information_row(target, attempts, seen, known, role=role, epochs=epochs,
+                                        confidence=confidence, seed=seed))  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _group_sizes(secrets: list[Target], seen: Evidence) -> pd.DataFrame:
+    rows = []
+    for target in secrets:
+        if target.classes is not None:
+            sizes = np.bincount(target.values[seen.parts.test].astype(np.int64), minlength=target.classes)
+            rows += [
+                {"sensitive": target.name, "group": label, "rows": int(size), "small": bool(size < SMALL_GROUP)}
+                for label, size in zip(target.labels, sizes, strict=True)
+            ]
+    return pd.DataFrame(rows)
+
+
+class _Clock:
+    """Seconds of each stage."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+        self.seconds: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.seconds[name] = round(now - self.last, 3)
+        self.last = now
+
+
+@contextmanager
+def _stepper(total: int, enabled: bool) -> Iterator[Callable[[str], None]]:
+    with show(total, "Audit", enabled) as report:
+        done = 0
+
+        def step(note: str) -> None:
+            nonlocal done
+            done += 1
+            report(min(done, total), note)
+
+        yield step

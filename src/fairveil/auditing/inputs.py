@@ -1,0 +1,200 @@
+"""What callers hand to `audit`, checked: every problem is named at once, and never a value of the data."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fairveil.errors import InputError, rows_named
+from fairveil.tables import Table, is_copy, is_frame, missing_mask, read_columns, read_table
+
+#: A column of numbers with more distinct values than this is a number, not a class.
+_MOST_CLASSES = 30
+#: A group of S with fewer rows cannot be split into training, validation and test rows.
+FEWEST_OF_A_GROUP = 20
+FEWEST_ROWS = 200
+
+Draw = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A column to be guessed: S, or a downstream task.
+
+    values: codes 0..K-1 (float64), or numbers. labels: the classes as text; empty for numbers. rows: positions of the
+    rows that take part (rare joint values do not).
+    """
+
+    name: str
+    values: NDArray[np.float64]
+    labels: tuple[str, ...]
+    rows: NDArray[np.int64]
+
+    @property
+    def classes(self) -> int | None:
+        """How many, or None for numbers."""
+        return len(self.labels) or None
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Released images: (rows, channels, height, width)."""
+
+    array: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+
+Released = Table | Pictures
+
+
+def read_release(data: Any, what: str) -> Released:
+    """A table of any kind, or images as an array (rows, height, width[, channels])."""
+    if is_frame(data):
+        table = read_table(data)
+        if not table.names:
+            raise InputError(f"The {what} table has no columns.")
+        infinite = [name for name in table.names if _infinite(table.arrow[name])]
+        if infinite:
+            raise InputError(f"The {what} table holds infinity in {', '.join(map(repr, infinite))}.")
+        return table
+    array = np.asarray(data)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        bad = np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
+        raise InputError(
+            f"The {what} array holds NaN or infinity ({rows_named(bad.tolist())}). Fill or drop those rows."
+        )
+    if array.ndim == 3:
+        array = array[..., None]
+    if array.ndim == 4:
+        return Pictures(np.ascontiguousarray(np.moveaxis(array, -1, 1), dtype=np.float32))
+    return read_table(array[:, None] if array.ndim == 1 else array)
+
+
+def read_targets(targets: Any, default: str) -> dict[str, pa.ChunkedArray]:
+    """Columns by name, from a mapping, a frame, a series or an array."""
+    if targets is None:
+        return {}
+    if isinstance(targets, Mapping):
+        return {str(name): _only(read_columns(values, str(name))) for name, values in targets.items()}
+    table = read_columns(targets, default)
+    return {name: table[name] for name in table.column_names}
+
+
+def make_target(name: str, column: pa.ChunkedArray) -> Target:
+    """A column as codes or numbers; raises on what cannot be guessed."""
+    values = column.to_numpy(zero_copy_only=False)
+    gone = missing_mask(column)
+    rows = np.arange(len(values))
+    numeric = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
+    if numeric and len(np.unique(values[~gone].astype(np.float64))) > _MOST_CLASSES:
+        if gone.any():
+            raise InputError(
+                f"{name!r} has missing values ({rows_named(np.flatnonzero(gone).tolist())}). Drop those rows."
+            )
+        return Target(name, values.astype(np.float64), (), rows)
+    text = np.where(
+        gone, "(missing)", np.asarray(column.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=object)
+    )
+    labels, codes = np.unique(text.astype(str), return_inverse=True)
+    return Target(name, codes.astype(np.float64), tuple(labels.tolist()), rows)
+
+
+def joint_target(targets: list[Target]) -> Target | None:
+    """The joint value of several discrete columns; rows of combinations too rare to be learned are left out."""
+    if len(targets) < 2 or any(target.classes is None for target in targets):
+        return None
+    codes = np.stack([target.values.astype(np.int64) for target in targets], axis=1)
+    combos, joint, counts = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
+    joint = joint.reshape(-1)
+    frequent = np.flatnonzero(counts >= FEWEST_OF_A_GROUP)
+    if len(frequent) < 2:
+        return None
+    labels = tuple(" & ".join(t.labels[v] for t, v in zip(targets, combos[i], strict=True)) for i in frequent)
+    number = np.full(len(combos), -1)
+    number[frequent] = np.arange(len(frequent))
+    new = number[joint]
+    return Target(" & ".join(t.name for t in targets), np.maximum(new, 0).astype(np.float64), labels,
+                  np.flatnonzero(new >= 0))  # fmt: skip
+
+
+def check_all(
+    released: Released,
+    original: Released | None,
+    secrets: dict[str, pa.ChunkedArray],
+    targets: dict[str, pa.ChunkedArray],
+) -> None:
+    """Refuse what no audit can be made of, all at once."""
+    rows, problems = len(released), []
+    if rows < FEWEST_ROWS:
+        problems.append(f"The release has {rows} rows; an audit needs at least {FEWEST_ROWS}.")
+    if not secrets:
+        problems.append("There is no sensitive column.")
+    for what, columns in (("sensitive", secrets), ("target", targets)):
+        for name, column in columns.items():
+            if len(column) != rows:
+                problems.append(f"The release has {rows} rows, the {what} column {name!r} has {len(column)}.")
+    if original is not None and len(original) != rows:
+        problems.append(f"The release has {rows} rows, the original {len(original)}.")
+    if not problems:
+        for name, column in secrets.items():
+            problems += _group_problems(name, column)
+        problems += _copies(released, secrets) + _new_missing(released, original)
+    if problems:
+        raise InputError(problems)
+
+
+def _group_problems(name: str, column: pa.ChunkedArray) -> list[str]:
+    try:
+        target = make_target(name, column)
+    except InputError as error:
+        return [str(error)]
+    if target.classes is None:
+        return []
+    if target.classes == 1:
+        return [f"The sensitive column {name!r} holds one single value: there is nothing to find."]
+    sizes = np.bincount(target.values.astype(np.int64))
+    small = int((sizes < FEWEST_OF_A_GROUP).sum())
+    if not small:
+        return []
+    return [
+        f"The sensitive column {name!r} has {small} group(s) of fewer than {FEWEST_OF_A_GROUP} rows (the smallest has "
+        f"{int(sizes.min())}). Nothing can be said of them: merge them with others, or leave their rows out."
+    ]
+
+
+def _copies(released: Released, secrets: dict[str, pa.ChunkedArray]) -> list[str]:
+    if isinstance(released, Pictures):
+        return []
+    return [
+        f"Column {name!r} of the release is the sensitive column {secret!r} itself, perhaps under other names for its "
+        "values. Take it out of the release."
+        for name in released.names for secret, column in secrets.items()
+        if is_copy(released.arrow[name], column)
+    ]  # fmt: skip
+
+
+def _new_missing(released: Released, original: Released | None) -> list[str]:
+    if isinstance(released, Pictures) or not isinstance(original, Table):
+        return []
+    return [
+        f"Column {name!r} of the release has missing values where the original has none."
+        for name in released.names
+        if name in original.names
+        and missing_mask(released.arrow[name]).any()
+        and not missing_mask(original.arrow[name]).any()
+    ]
+
+
+def _infinite(column: pa.ChunkedArray) -> bool:
+    return bool(pa.types.is_floating(column.type) and np.isinf(column.to_numpy(zero_copy_only=False)).any())
+
+
+def _only(table: pa.Table) -> pa.ChunkedArray:
+    if table.num_columns != 1:
+        raise InputError(f"A target must be one column. Got {table.num_columns}.")
+    return table[table.column_names[0]]

@@ -1,0 +1,194 @@
+"""The result of an audit: frozen, with its tables, a summary for the terminal, and JSON that reads back the same."""
+
+import json
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from fairveil.auditing.certificate import Certificate
+from fairveil.errors import InputError
+from fairveil.report import write_page
+
+_FORMAT = "fairveil-audit-1"
+_FRAMES = ("leakage", "attacks", "tasks", "information", "controls", "groups")
+
+
+@dataclass(frozen=True, eq=False)
+class AuditResult:
+    """What fresh attackers found in a release, and what it is still good for.
+
+    valid: whether every control came out as it must; if not, `reasons` say which did not and nothing else counts.
+    leakage: for each sensitive column (and their joint value) the maximum over attackers, with simultaneous intervals,
+        and `worst_gap`: the largest ΔDemP of a predictor made from an attacker.
+    attacks: every attacker. tasks: downstream models. information: nats. controls: what had to succeed and to fail.
+    groups: sizes of the groups of S among the test rows. certificate: the certified bound, if one was handed in.
+    settings: profile, confidence, rows of each part, draws, seed. seconds: how long each stage took.
+    """
+
+    valid: bool
+    reasons: tuple[str, ...]
+    leakage: pd.DataFrame
+    attacks: pd.DataFrame
+    tasks: pd.DataFrame
+    information: pd.DataFrame
+    controls: pd.DataFrame
+    groups: pd.DataFrame
+    certified: Certificate | None
+    settings: dict[str, Any]
+    seconds: dict[str, float]
+
+    @property
+    def certificate(self) -> pd.DataFrame:
+        """The certificate's bound for each pair of groups; empty without a certificate."""
+        return pd.DataFrame() if self.certified is None else self.certified.pairs
+
+    @property
+    def found(self) -> bool:
+        """Whether any attacker found S beyond chance, having paid for all that were tried."""
+        return bool(self.leakage["found"].any())
+
+    @property
+    def max_advantage(self) -> float:
+        """The largest advantage of any attacker on any sensitive column: accuracy above the majority rate, or R^2."""
+        return float(self.leakage["advantage"].max())
+
+    def verdict(self) -> str:
+        """One paragraph for a curator."""
+        if not self.valid:
+            return f"INVALID. {' '.join(self.reasons)} What follows must not be relied on."
+        lines = []
+        for row in self.leakage.to_dict("records"):
+            name = row["sensitive"]
+            if "accuracy" in row and not _absent(row["accuracy"]):
+                how = (
+                    f"guesses {name!r} right in {_percent(row, 'accuracy')} of {row['rows']:,} rows, where naming the "
+                    f"most frequent value is right in {100 * row['majority']:.1f} %; AUC {_range(row, 'auc')}"
+                )
+            else:
+                how = f"explains {_percent(row, 'advantage')} of the variance of {name!r}"
+            told = "It knows more than chance" if row["found"] else "That is no more than chance"
+            lines.append(f"The strongest of {row['attackers']} attackers {how}. {told} (p = {row['p_value']:.3f}). A "
+                         f"predictor made from it has ΔDemP {_range(row, 'worst_gap')}.")  # fmt: skip
+        if self.certified is not None:
+            lines.append(str(self.certified))
+        return " ".join(lines)
+
+    def summary(self, console: Console | None = None) -> None:
+        """Print the verdict and the tables to the terminal."""
+        console = console or Console(width=None if Console().is_terminal else 140)
+        console.print(self.verdict(), highlight=False)
+        attacks = RichTable(title="Attacks (test rows)")
+        for name in ("sensitive", "attacker", "accuracy", "majority", "AUC", "advantage", "p"):
+            attacks.add_column(name, justify="left" if name in ("sensitive", "attacker") else "right")
+        for row in self.attacks.to_dict("records"):
+            attacks.add_row(row["sensitive"], f"{row['attacker']} ({row['view']})", _range(row, "accuracy"),
+                            _number(row.get("majority")), _range(row, "auc"), _range(row, "advantage"),
+                            _number(row["p_value"]))  # fmt: skip
+        console.print(attacks)
+        if len(self.tasks):
+            console.print(self._task_table())
+        controls = RichTable(title="Controls")
+        for name in ("control", "sensitive", "attacker", "must", "did", "passed"):
+            controls.add_column(name)
+        for row in self.controls.to_dict("records"):
+            did = "succeed" if row["found"] else "fail"
+            controls.add_row(row["control"], row["sensitive"], row["attacker"], row["expected"], did,
+                             "yes" if row["passed"] else "NO")  # fmt: skip
+        console.print(controls)
+
+    def _task_table(self) -> RichTable:
+        table = RichTable(title="Tasks (test rows)")
+        for name in ("target", "model", "tested on", "utility", "original data", "sensitive", "ΔDemP", "ΔEO"):
+            table.add_column(name, justify="right" if name in ("utility", "original data", "ΔDemP", "ΔEO") else "left")
+        for row in self.tasks.to_dict("records"):
+            table.add_row(row["target"], row["model"], row["tested_on"], _range(row, "utility"),
+                          _range(row, "baseline"), row["sensitive"], _range(row, "parity_gap"),
+                          _range(row, "odds_gap"))  # fmt: skip
+        return table
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "format": _FORMAT,
+            "valid": self.valid,
+            "reasons": list(self.reasons),
+            **{name: _records(getattr(self, name)) for name in _FRAMES},
+            "certificate": None if self.certified is None else self.certified.to_dict(),
+            "settings": self.settings,
+            "seconds": self.seconds,
+        }
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """As JSON, written to a file if one is named."""
+        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    @classmethod
+    def from_json(cls, source: str | Path) -> "AuditResult":
+        """Read what `to_json` wrote: the text itself, or the file that holds it."""
+        text = (
+            source if isinstance(source, str) and source.lstrip().startswith("{") else Path(source).read_text("utf-8")
+        )
+        values = json.loads(text)
+        if not isinstance(values, dict) or values.get("format") != _FORMAT:
+            raise InputError("This is no audit of this version of fairveil.")
+        frames = {name: _frame(values[name]) for name in _FRAMES}
+        certificate = values["certificate"]
+        return cls(
+            valid=values["valid"],
+            reasons=tuple(values["reasons"]),
+            certified=None if certificate is None else Certificate.from_dict(certificate),
+            settings=values["settings"],
+            seconds=values["seconds"],
+            **frames,
+        )
+
+    def to_html(self, path: str | Path) -> None:
+        """Write one self-contained page: the verdict, pictures, tables, how it was done."""
+        write_page(self.to_dict() | {"verdict": self.verdict()}, Path(path))
+
+    def with_certificate(self, certificate: Certificate) -> "AuditResult":
+        """The same audit beside a certificate for the same release."""
+        return replace(self, certified=certificate)
+
+
+def _records(frame: pd.DataFrame) -> dict[str, Any]:
+    """Columns in order, and rows with None for what is not there."""
+    rows = [[None if _absent(value) else value for value in row] for row in frame.astype(object).to_numpy().tolist()]
+    return {"columns": [str(name) for name in frame.columns], "rows": rows}
+
+
+def _frame(values: dict[str, Any]) -> pd.DataFrame:
+    frame = pd.DataFrame(values["rows"], columns=values["columns"])
+    return frame.apply(lambda column: column.astype(float) if _numeric(column) else column)
+
+
+def _numeric(column: pd.Series) -> bool:
+    present = [value for value in column if value is not None]
+    return bool(present) and len(present) < len(column) and all(isinstance(v, (int, float)) for v in present)
+
+
+def _absent(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _number(value: Any) -> str:
+    return "" if _absent(value) else f"{value:.3f}"
+
+
+def _range(row: dict[Any, Any], name: str) -> str:
+    if _absent(row.get(name)):
+        return ""
+    return f"{row[name]:.3f} [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
+
+
+def _percent(row: dict[Any, Any], name: str) -> str:
+    low, high = 100 * row[f"{name}_low"], 100 * row[f"{name}_high"]
+    return f"{100 * row[name]:.1f} % [{low:.1f}, {high:.1f}]"

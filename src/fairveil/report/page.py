@@ -1,0 +1,72 @@
+"""From the plain values of an audit to one HTML file: no network, no script, pictures inside."""
+
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from fairveil.report.pictures import leakage_picture, parity_picture, utility_picture
+
+#: Counts below this are not shown: a page is handed on, and a count of three may be a person.
+FEWEST_SHOWN = 10
+
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("fairveil.report", "."),
+    autoescape=True,  # names of columns and groups come from the data
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def write_page(audit: dict[str, Any], path: Path) -> None:
+    """Write the page; the file appears whole or not at all."""
+    page = render_page(audit)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to.")
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(page, encoding="utf-8")
+    partial.replace(path)
+
+
+def render_page(audit: dict[str, Any]) -> str:
+    """The page as text."""
+    frames = {
+        name: records(audit[name]) for name in ("leakage", "attacks", "tasks", "information", "controls", "groups")
+    }
+    pictures = {
+        "leakage": leakage_picture(frames["attacks"]),
+        "utility": utility_picture(frames["tasks"]) if frames["tasks"] else None,
+        "parity": parity_picture(frames["tasks"], frames["leakage"]),
+    }
+    template = _TEMPLATES.get_template("page.html.j2")
+    return template.render(
+        audit=audit, pictures=pictures, count=shown_count, interval=shown_interval, number=shown_number, **frames
+    )
+
+
+def records(frame: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a frame as mappings."""
+    return [dict(zip(frame["columns"], row, strict=True)) for row in frame["rows"]]
+
+
+def shown_count(value: Any) -> str:
+    """A count, unless it is so small that it points at persons.
+
+    >>> shown_count(3), shown_count(1234)
+    ('fewer than 10', '1,234')
+    """
+    return f"fewer than {FEWEST_SHOWN}" if int(value) < FEWEST_SHOWN else f"{int(value):,}"
+
+
+def shown_number(value: Any, digits: int = 3) -> str:
+    """A number, or nothing where there is none."""
+    return "" if value is None else f"{float(value):.{digits}f}"
+
+
+def shown_interval(row: dict[str, Any], name: str, digits: int = 3) -> str:
+    """A value with its interval, from the three columns of an estimate."""
+    if row.get(name) is None:
+        return ""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{row[name]:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"

@@ -1,0 +1,94 @@
+"""Pictures of an audit, as data URIs. Text in them is drawn, so nothing in it can act."""
+
+import base64
+import io
+from typing import Any
+
+from matplotlib.figure import Figure
+
+Rows = list[dict[str, Any]]
+
+
+def leakage_picture(attacks: Rows) -> str:
+    """Accuracy (or explained variance) of every attacker with its interval, against the majority rate."""
+    names = list(dict.fromkeys(row["sensitive"] for row in attacks))
+    tallest = max(sum(row["sensitive"] == name for row in attacks) for name in names)
+    figure = Figure(figsize=(5.2 * len(names), 0.36 * tallest + 1.2), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        rows = [row for row in attacks if row["sensitive"] == name][::-1]
+        measure = "accuracy" if rows[0].get("accuracy") is not None else "advantage"
+        for height, row in enumerate(rows):
+            colour = "C3" if row["found"] else "C0"
+            axes.errorbar(row[measure], height, xerr=_sides(row, measure), fmt="o", color=colour, capsize=3)
+        axes.set_yticks(range(len(rows)), [_plain(f"{row['attacker']} ({row['view']})") for row in rows], fontsize=8)
+        if rows[0].get("majority") is not None:
+            axes.axvline(rows[0]["majority"], color="grey", ls=":", label="always the most frequent value")
+            axes.legend(fontsize=7)
+        axes.set_xlabel("accuracy" if measure == "accuracy" else "share of the variance explained")
+        axes.set_title(_plain(str(name)), fontsize=10)
+        axes.grid(axis="x", alpha=0.3)
+    return _data_uri(figure)
+
+
+def utility_picture(tasks: Rows) -> str:
+    """Every task model on the release, beside the same model on the original data."""
+    rows = _once(tasks)[::-1]
+    figure = Figure(figsize=(7, 0.42 * len(rows) + 1.2), layout="constrained")
+    axes = figure.subplots()
+    for height, row in enumerate(rows):
+        axes.errorbar(row["utility"], height, xerr=_sides(row, "utility"), fmt="o", color="C0", capsize=3,
+                      label="release" if height == 0 else None)  # fmt: skip
+        if row.get("baseline") is not None:
+            axes.plot(row["baseline"], height, "k*", ms=9, label="original data" if height == 0 else None)
+        axes.plot(row["majority"], height, "|", color="grey", ms=14, label="no model" if height == 0 else None)
+    axes.set_yticks(range(len(rows)), [_plain(f"{row['target']}: {row['model']}") for row in rows], fontsize=8)
+    axes.set_xlabel("accuracy (R² for numbers) on test rows")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(fontsize=7)
+    return _data_uri(figure)
+
+
+def parity_picture(tasks: Rows, leakage: Rows) -> str:
+    """ΔDemP of every task model, and the worst that a predictor made from an attacker shows."""
+    bars = [
+        (f"{r['target']}: {r['model']}, {r['sensitive']}", r, "parity_gap")
+        for r in tasks
+        if r["tested_on"] == "released"
+    ]
+    bars += [(f"worst found, {row['sensitive']}", row, "worst_gap") for row in leakage]
+    bars = bars[::-1]
+    figure = Figure(figsize=(7, 0.42 * len(bars) + 1.2), layout="constrained")
+    axes = figure.subplots()
+    for height, (_, row, name) in enumerate(bars):
+        colour = "C3" if name == "worst_gap" else "C0"
+        axes.errorbar(row[name], height, xerr=_sides(row, name), fmt="s", color=colour, capsize=3)
+    axes.set_yticks(range(len(bars)), [_plain(label) for label, _, _ in bars], fontsize=8)
+    axes.axvline(0.0, color="grey", ls=":")
+    axes.set_xlabel("ΔDemP between groups on test rows")
+    axes.grid(axis="x", alpha=0.3)
+    return _data_uri(figure)
+
+
+def _once(tasks: Rows) -> Rows:
+    """One row a model: utility does not depend on the sensitive column."""
+    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in tasks:
+        if row["tested_on"] == "released":
+            seen.setdefault((row["target"], row["model"]), row)
+    return list(seen.values())
+
+
+def _sides(row: dict[str, Any], name: str) -> list[list[float]]:
+    return [[max(row[name] - row[f"{name}_low"], 0.0)], [max(row[f"{name}_high"] - row[name], 0.0)]]
+
+
+def _plain(text: str) -> str:
+    """Names from the data are no mathematics: a dollar sign would start some."""
+    short = text if len(text) <= 48 else text[:47] + "…"
+    return short.replace("$", r"\$")
+
+
+def _data_uri(figure: Figure) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=110, format="png")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,0 +1,365 @@
+"""The audit against planted leaks, closed forms and its own controls; what it refuses; what it writes."""
+
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from fairlearn.preprocessing import CorrelationRemover
+
+import fairveil as fv
+from fairveil import AuditResult, InputError, audit
+from fairveil.auditing import probe
+from fairveil.auditing.attackers import Boosting, Neighbours, Sparse, battery
+from fairveil.auditing.audit import attack_all
+from fairveil.auditing.features import FeatureMap, kept_values
+from fairveil.auditing.inputs import make_target, read_release, read_targets
+from fairveil.auditing.networks import Network
+from fairveil.auditing.protocol import Attempt, Evidence, split_rows
+from fairveil.auditing.scoring import Truth, p_values
+from fairveil.tables import read_table
+from fairveil.theory import gaussian
+
+
+def noise_table(rows, seed):
+    generator = np.random.default_rng(seed)
+    frame = pd.DataFrame(generator.normal(size=(rows, 4)).round(3), columns=list("abcd"))
+    return (
+        frame.assign(colour=generator.choice(["red", "green", "blue"], rows)),
+        generator.integers(0, 2, rows),
+        generator,
+    )
+
+
+def attack(frame, s, seed=0):
+    target = make_target("S", read_targets(s, "S")["S"])
+    parts = split_rows(None, target.values if target.classes else None, len(frame), 10**6, seed)
+    return attack_all(target, battery("quick"), Evidence(read_release(frame, "released"), parts), seed=seed).summary
+
+
+def leak(kind, rows=5000, seed=0, right=0.6):
+    frame, s, generator = noise_table(rows, seed)
+    told = np.where(generator.random(rows) < right, s, 1 - s)
+    if kind == "linear":
+        frame["a"] += 0.5 * (s - 0.5)
+    elif kind == "interaction":
+        frame["left"] = generator.integers(0, 2, rows)
+        frame["right"] = frame["left"] ^ told
+    elif kind == "low digits":
+        thousandths = (1000 * frame["a"]).round().astype(int)
+        frame["a"] = (thousandths - thousandths % 2 + told) / 1000
+    elif kind == "last bit":
+        bits = frame["b"].to_numpy().copy().view(np.int64)
+        frame["b"] = ((bits & ~1) | told).view(np.float64)
+    elif kind == "row order":
+        order = np.argsort(told, kind="stable")
+        return frame.iloc[order].reset_index(drop=True), s[order]
+    elif kind == "missingness":
+        frame.loc[generator.random(rows) < np.where(s == 1, 0.3, 0.1), "c"] = np.nan
+    return frame, s
+
+
+@pytest.mark.parametrize("kind", ["linear", "interaction", "low digits", "last bit", "row order", "missingness"])
+def test_planted_leaks_are_found(kind):
+    found = attack(*leak(kind))
+    assert found["found"]
+    assert found["accuracy_low"] <= 0.6 + 0.02
+    assert found["accuracy_high"] >= 0.585
+
+
+def test_nothing_is_found_where_nothing_is():
+    assert sum(attack(*leak("none", rows=2000, seed=seed), seed)["found"] for seed in range(8)) <= 1
+
+
+def test_p_values_are_uniform_under_independence_however_many_attackers():
+    generator = np.random.default_rng(0)
+    target = make_target("S", read_targets(generator.integers(0, 3, 300), "S")["S"])
+    small = []
+    for seed in range(150):
+        parts = split_rows(None, None, 300, 10**6, seed)
+        truth = Truth.of(target, parts)
+        attempts = [Attempt(str(i), "values", np.empty((0, 3)), generator.dirichlet(np.ones(3), len(truth.test)))
+                    for i in range(6)]  # fmt: skip
+        small.append(min(p_values(attempts, truth, seed)) <= 0.2)
+    assert np.mean(small) == pytest.approx(0.2, abs=0.1)  # without paying for six tries: 0.74
+
+
+@pytest.mark.parametrize("prior", [0.5, 0.75])
+def test_the_best_attacker_reaches_the_exact_map_accuracy(prior):
+    generator = np.random.default_rng(3)
+    s = (generator.random(12_000) < prior).astype(int)
+    # Rounded: the last bits of a sum show what was added, and attackers would beat the closed form.
+    values = (generator.normal(size=(12_000, 3)) + np.outer(2 * s - 1, [0.5, 0.5, 0.5])).round(4)
+    x = pd.DataFrame(values, columns=list("xyz"))
+    found = attack(x, s)
+    exact = gaussian.map_accuracy(math.sqrt(3), prior)
+    assert found["accuracy_low"] <= exact <= found["accuracy_high"]
+    # A threshold on the discriminant: ΔDemP of the best predictor is 2 Phi(gamma / 2) - 1.
+    assert (
+        found["worst_gap_low"] - 0.02
+        <= 2 * gaussian.map_accuracy(math.sqrt(3), 0.5) - 1
+        <= found["worst_gap_high"] + 0.02
+    )
+
+
+@pytest.fixture(scope="module")
+def table():
+    generator = np.random.default_rng(0)
+    rows = 3000
+    s = generator.choice(["<b>f</b>", "m"], rows, p=[0.4, 0.6])
+    man = (s == "m").astype(int)
+    original = pd.DataFrame({
+        "height": (165 + 12 * man + 6 * generator.normal(size=rows)).round(1),
+        "job": np.where(generator.random(rows) < 0.5 + 0.3 * man, "a$b", "<script>"),
+    })  # fmt: skip
+    skilled = ((original["height"] > 172).to_numpy() ^ (generator.random(rows) < 0.1)).astype(int)
+    return original, s, skilled, generator
+
+
+@pytest.fixture(scope="module")
+def result(table):
+    original, s, skilled, generator = table
+    released = original.assign(height=(original["height"] + 15 * generator.normal(size=len(s))).round(1))
+    wage = original["height"] * 10 + generator.normal(size=len(s)) * 30
+    return audit(released, pd.Series(s, name="sex"), {"skilled": skilled, "wage": wage.to_numpy()}, original=original,
+                 test_on_original=True, progress=False)  # fmt: skip
+
+
+def test_an_audit_has_all_its_parts(result):
+    assert result.valid
+    assert result.found
+    assert result.controls.set_index("control")["passed"].to_dict() == {
+        "original data": True, "planted leak": True, "shuffled S": True,
+    }  # fmt: skip
+    assert set(result.attacks["view"]) == {"values", "details", "everything", "original"}
+    assert result.leakage["accuracy"].iloc[0] >= result.attacks.query("view != 'original'")["accuracy"].max() - 1e-12
+    assert result.max_advantage == result.leakage["advantage"].iloc[0]
+    tasks = result.tasks.set_index(["target", "model", "tested_on"])
+    assert set(tasks.index.get_level_values("tested_on")) == {"released", "original"}
+    assert tasks.loc[("skilled", "LightGBM", "released"), "baseline"] == pytest.approx(0.9, abs=0.04)
+    assert tasks.loc[("wage", "LightGBM", "released"), "measure"] == "r2"
+    assert 0 < tasks.loc[("skilled", "LightGBM", "released"), "kept"] < 1
+    nats = result.information.set_index("column")
+    assert 0 < nats.loc["sex", "lower"] < nats.loc["sex", "entropy"]
+    assert 0 < nats.loc["sex", "normalised"] < 1
+    assert "strongest of" in result.verdict()
+    assert len(result.certificate) == 0
+
+
+def test_json_reads_back_the_same(result, tmp_path):
+    text = result.to_json(tmp_path / "audit.json")
+    for source in (text, tmp_path / "audit.json", str(tmp_path / "audit.json")):
+        again = AuditResult.from_json(source)
+        assert again.to_json() == text
+        assert again.verdict() == result.verdict()
+    pd.testing.assert_frame_equal(again.attacks, result.attacks, check_dtype=False)
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(InputError, match="no audit"):
+        AuditResult.from_json(tmp_path / "other.json")
+
+
+def test_the_page_is_self_contained_and_escapes_what_comes_from_the_data(result, tmp_path):
+    made = fv.certify(np.tile([0, 1], 50), np.repeat([0, 1], 50), alphabet=2, trained_on=())
+    result.with_certificate(made).to_html(tmp_path / "audit.html")
+    page = (tmp_path / "audit.html").read_text()
+    assert page.index('class="verdict') < page.index("<img")
+    assert page.count("data:image/png;base64,") == 3
+    assert "&lt;b&gt;f&lt;/b&gt;" in page
+    assert "<b>f</b>" not in page
+    assert not re.search(r"(?:src|href)=\"(?!data:)", page)
+    assert "<script" not in page
+    assert "certified bound" in page
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        result.to_html(tmp_path / "absent" / "audit.html")
+
+
+def test_small_counts_are_not_shown_on_the_page(result, tmp_path):
+    few = result.groups.assign(rows=[7, 2993])
+    from dataclasses import replace
+
+    replace(result, groups=few).to_html(tmp_path / "audit.html")
+    page = (tmp_path / "audit.html").read_text()
+    assert "fewer than 10" in page
+    assert "<td>7</td>" not in page
+
+
+def test_the_terminal_summary_starts_with_the_verdict(result, capsys):
+    result.summary()
+    shown = capsys.readouterr().out
+    assert shown.startswith("The strongest of")
+    assert "planted leak" in shown
+
+
+def test_several_sensitive_columns_are_attacked_alone_and_together():
+    frame, s, generator = noise_table(2500, 0)
+    t = generator.integers(0, 2, len(s))
+    secrets = pd.DataFrame({"s": s, "t": t})
+    released = frame.assign(e=(s ^ t) + 0.0)  # tells neither, but both together
+    found = audit(released, secrets, progress=False).leakage.set_index("sensitive")
+    assert not found.loc["s", "found"]
+    assert not found.loc["t", "found"]
+    assert found.loc["s & t", "found"]
+
+
+def test_a_continuous_s_is_attacked_by_regression():
+    generator = np.random.default_rng(0)
+    age = generator.normal(40, 10, 3000)
+    released = pd.DataFrame({"x": age + 10 * generator.normal(size=3000), "y": generator.normal(size=3000)})
+    found = audit(pl.from_pandas(released), pl.Series("age", age), progress=False)
+    assert found.valid
+    row = found.leakage.iloc[0]
+    assert row["advantage_low"] <= 0.5 <= row["advantage_high"] + 0.02  # R^2 of the best linear guess is 1/2
+    assert row["correlation"] == pytest.approx(math.sqrt(0.5), abs=0.05)
+    free = audit(released[["y"]].assign(z=generator.normal(size=3000)), age, progress=False)
+    assert not free.found
+
+
+def test_further_draws_help_the_attacker_who_owns_the_encoder():
+    generator = np.random.default_rng(0)
+    s = generator.integers(0, 2, 1500)
+    center = np.where(s == 1, 0.4, -0.4)
+
+    def draw():
+        return pd.DataFrame({"x": center + generator.normal(size=1500), "y": generator.normal(size=1500)})
+
+    result = audit(draw(), s, draw=draw, progress=False)
+    assert result.settings["draws"] == 2
+    assert result.found
+    with pytest.raises(InputError, match="another release"):
+        audit(draw(), s, draw=lambda: draw()[:10], progress=False)
+
+
+def test_images_are_attacked_by_a_convolution():
+    generator = np.random.default_rng(0)
+    s = generator.integers(0, 2, 900)
+    images = generator.normal(size=(900, 8, 8))
+    spot = generator.integers(0, 6, size=(900, 2))
+    for image, (i, j), told in zip(images, spot, s, strict=True):
+        image[i : i + 2, j : j + 2] += 3.0 * told  # somewhere: no pixel tells alone
+    result = audit(images, s, progress=False)
+    assert set(result.attacks["attacker"]) >= {"CNN", "LightGBM", "logistic"}
+    assert result.attacks.set_index("attacker").loc["CNN", "accuracy"] > 0.9
+
+
+def test_an_audit_whose_controls_fail_is_invalid():
+    frame, s, _ = noise_table(600, 0)
+    useless = audit(frame, s, original=frame, progress=False)  # the original tells nothing of S either
+    assert not useless.valid
+    assert "original data" in useless.reasons[0]
+    assert useless.verdict().startswith("INVALID")
+
+
+def test_correlation_remover_is_caught():
+    generator = np.random.default_rng(0)
+    s = generator.integers(0, 2, 3000)
+    x = np.column_stack([s + generator.normal(size=3000), generator.integers(0, 3, 3000)])
+    cleaned = CorrelationRemover(sensitive_feature_ids=[2]).fit_transform(np.column_stack([x, s]))
+    result = audit(pd.DataFrame(cleaned, columns=["a", "b"]), s, progress=False)
+    assert result.leakage["accuracy"].iloc[0] > 0.99  # integers minus a mean of the group show the group
+
+
+def test_features_show_digits_order_missing_cells_and_kept_values():
+    frame = pd.DataFrame({"x": [1.25, 2.5, None], "t": ["a", None, "b"], "n": [10, 21, 35]})
+    table = read_table(frame)
+    features = FeatureMap.of([table])
+    values = features.values(table)
+    assert values.shape == (3, 3 + 2 + 2)  # a, b, other; two numbers; two columns with missing cells
+    assert values[1, :3].tolist() == [0, 0, 0]  # missing is no category
+    details = features.details(table, np.arange(3))
+    assert np.isfinite(details).all()
+    assert kept_values(table, table).tolist() == [[1, 1, 1, 1]] * 3
+    other = read_table(frame.assign(n=[10, 20, 35]))
+    assert kept_values(other, table)[:, 2].tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [Boosting(3, 15, 0.1, 50, 0), Neighbours(3, (5, 20), 1000, 0), Sparse(3, (1, 5), 0), Network((16,), classes=3)],
+)
+def test_models_give_probabilities_of_all_classes(model):
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, 3, 600).astype(float)
+    x = (generator.normal(size=(600, 4)) + np.eye(4)[y.astype(int)] * 3).astype(np.float32)
+    p = model.fit(x[:400], y[:400], x[400:500], y[400:500]).predict(x[500:])
+    assert p.shape == (100, 3)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, atol=1e-6)
+    assert (p.argmax(axis=1) == y[500:]).mean() > 0.8
+
+
+def test_training_a_network_leaves_the_callers_random_state_alone():
+    import torch
+
+    state = torch.random.get_rng_state()
+    x = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
+    Network((4,), classes=None, epochs=1).fit(x, x[:, 0].astype(float), x, x[:, 0].astype(float))
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+FRAME, SECRET, _ = noise_table(400, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sensitive": SECRET[:100]}, "400 rows, the sensitive column 'sensitive' has 100"),
+        ({"targets": {"y": SECRET[:100]}}, "target column 'y'"),
+        ({"original": FRAME[:10]}, "the original 10"),
+        ({"sensitive": np.zeros(400)}, "one single value"),
+        ({"sensitive": np.where(np.arange(400) < 2, "rare", "common")}, "the smallest has 2"),
+        ({"released": FRAME.assign(s=SECRET)}, "is the sensitive column"),
+        ({"released": FRAME.assign(s=np.where(SECRET == 1, "x", "y"))}, "is the sensitive column"),
+        ({"released": np.where(np.eye(400)[:, :5] == 1, np.nan, 0.0)}, "NaN or infinity"),
+        ({"released": FRAME.assign(a=np.inf)}, "infinity in 'a'"),
+        (
+            {"released": FRAME.assign(a=np.where(np.arange(400) == 3, np.nan, 0.0)), "original": FRAME},
+            "original has none",
+        ),
+        ({"released": FRAME[:50], "sensitive": SECRET[:50]}, "at least 200"),
+        ({"released": pd.DataFrame(index=range(400))}, "no columns"),
+        ({"split": ["train"] * 400}, "training and test"),
+        ({"split": ["training"] * 400}, "only"),
+        ({"split": ["train"]}, "each of the 400"),
+        ({"profile": "deep"}, "profile"),
+        ({"confidence": 0}, "confidence"),
+    ],
+)
+def test_bad_input_is_named(arguments, message):
+    plain = {"released": FRAME, "sensitive": SECRET, "progress": False}
+    with pytest.raises(InputError, match=re.escape(message)):
+        audit(**{**plain, **arguments})
+
+
+@pytest.fixture(scope="module")
+def planted():
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": generator.normal(size=6000), "b": generator.choice(["u", "v"], 6000)})
+    secret = np.where((frame["a"] > 0) ^ (frame["b"] == "u"), "yes", "no")  # an interaction, nothing linear
+    return frame, secret
+
+
+def test_a_probe_finds_what_is_there_and_nothing_where_nothing_is(planted):
+    frame, secret = planted
+    strong = probe(frame[:4000], secret[:4000], frame[4000:], secret[4000:])
+    assert strong.accuracy.value > 0.97
+    assert strong.auc.value > 0.99
+    shuffled = np.random.default_rng(1).permutation(secret)
+    none = probe(frame[:4000], shuffled[:4000], frame[4000:], shuffled[4000:])
+    assert none.auc.low <= 0.5 <= none.auc.high
+
+
+def test_a_probe_of_several_classes_and_a_class_only_in_the_test_rows(planted):
+    frame, _ = planted
+    truth = np.where(frame["a"] > 1, "high", np.where(frame["a"] < -1, "low", "mid"))
+    truth[-1] = "new"
+    result = probe(frame[:4000], truth[:4000], frame[4000:], truth[4000:], groups=frame["b"][4000:])
+    assert 0.97 < result.accuracy.value < 1.0
+    assert result.auc is None
+    assert result.gap.rows == 2000
+    rare = np.where(np.arange(6000) % 3000 == 0, "rare", truth)
+    assert probe(frame[:4000], rare[:4000], frame[4000:], rare[4000:]).accuracy.value > 0.97
+    with pytest.raises(InputError, match="two classes"):
+        probe(frame[:10], truth[:10], frame[:10], truth[:10])
+    with pytest.raises(InputError, match="as many rows"):
+        probe(frame[:10], truth[:9], frame[:10], truth[:10])

@@ -1,0 +1,189 @@
+"""Certificates: coverage by simulation, a broken bound that fails, worst cases by brute force, refusals."""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fairveil import Certificate, FairEncoder, InputError, Training, certify
+from fairveil.auditing.certificate import channel_bound, contraction, deviation_bound, interval_bound
+from fairveil.metrics import clopper_pearson
+
+RUNS = 1000
+LEAST = 0.936  # 1,000 runs at 95 %: a valid bound falls below this once in sixty times at most
+
+
+def variation(p, q):
+    return 0.5 * np.abs(p - q).sum()
+
+
+@pytest.fixture(scope="module")
+def coverage():
+    generator = np.random.default_rng(0)
+    p, q = np.array([0.7, 0.2, 0.1]), np.array([0.5, 0.2, 0.3])
+    channel = np.array([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.3, 0.6]])
+    hits = dict.fromkeys(("deviation", "intervals", "channel", "plug-in"), 0)
+    for _ in range(RUNS):
+        a, b = generator.multinomial(150, p), generator.multinomial(80, q)
+        hits["deviation"] += deviation_bound(a, b, 0.05) >= variation(p, q)
+        hits["intervals"] += interval_bound(a, b, 0.05) >= variation(p, q)
+        hits["channel"] += channel_bound(a, b, channel, channel, 0.05)[1] >= variation(p @ channel, q @ channel)
+        hits["plug-in"] += variation(a / 150, b / 80) >= variation(p, q)
+    return {name: count / RUNS for name, count in hits.items()}
+
+
+@pytest.mark.parametrize("bound", ["deviation", "intervals", "channel"])
+def test_certificates_cover_the_truth(coverage, bound):
+    assert coverage[bound] >= LEAST
+
+
+def test_a_broken_bound_fails_the_same_test(coverage):
+    assert coverage["plug-in"] < LEAST
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_the_whole_certificate_covers_the_truth_for_several_groups(given):
+    generator = np.random.default_rng(1)
+    shares = generator.dirichlet(np.full(4, 3.0), (2, 3))  # (y, group, cell)
+    true = max(variation(shares[y, i], shares[y, j]) for y in range(2) for i in range(3) for j in range(i))
+    hits = 0
+    for _ in range(60):
+        y, s = generator.integers(0, 2, 900), generator.integers(0, 3, 900)
+        chances = shares[y, s] if given else shares[0, s]
+        cells = (generator.random(900)[:, None] > chances.cumsum(axis=1)).sum(axis=1)
+        made = certify(cells, s, alphabet=4, trained_on=(), given=y if given else None)
+        truth = true if given else max(variation(shares[0, i], shares[0, j]) for i in range(3) for j in range(i))
+        hits += made.bound >= truth
+    assert hits >= 57
+    assert made.notion == ("equalized_odds" if given else "demographic_parity")
+    assert len(made.pairs) == (6 if given else 3)
+
+
+def test_the_linear_program_is_at_least_the_worst_case_by_brute_force():
+    generator = np.random.default_rng(2)
+    for _ in range(20):
+        a, b = generator.multinomial(40, [0.4, 0.3, 0.2, 0.1]), generator.multinomial(30, [0.1, 0.2, 0.3, 0.4])
+        each = 1 - 0.05 / 8
+        low, high = clopper_pearson(a, 40, each)
+        low2, high2 = clopper_pearson(b, 30, each)
+        worst = 0.0
+        for chosen in product([False, True], repeat=4):
+            inside = np.array(chosen)
+            most = min(high[inside].sum(), 1 - low[~inside].sum())
+            least = max(low2[inside].sum(), 1 - high2[~inside].sum())
+            worst = max(worst, most - least)
+        bound = interval_bound(a, b, 0.05)
+        assert worst - 1e-9 <= bound <= worst + 0.12  # fractional sets of cells cost a little
+
+
+def test_the_bounds_change_places():
+    spread = np.full(8, 500)
+    assert deviation_bound(spread, spread, 0.05) < interval_bound(spread, spread, 0.05)
+    rare = np.array([9990, 10])
+    assert interval_bound(rare, rare, 0.05) < deviation_bound(rare, rare, 0.05)
+
+
+def test_a_channel_that_forgets_all_is_certified_perfectly():
+    forget = np.full((3, 3), 1 / 3)
+    assert contraction(forget) == 0.0
+    cells, s = np.repeat([0, 1], 50), np.repeat(["a", "b"], 50)
+    assert certify(cells, s, alphabet=3, trained_on=(), transition=forget).bound == pytest.approx(0.0, abs=1e-12)
+    keep = certify(cells, s, alphabet=3, trained_on=(), transition=np.eye(3))
+    assert keep.bound == 1.0
+    assert str(keep).startswith("Nothing is certified")
+
+
+def test_only_a_certificate_says_certified_and_it_states_its_terms():
+    s = np.repeat([0, 1], 4000)
+    made = certify(np.tile(np.arange(4), 2000), s, alphabet=4, trained_on=range(100), rows=range(100, 8100))
+    text = str(made)
+    assert text.startswith("Certified at confidence 0.95")
+    assert "none of them among the 100 used in training" in text
+    assert "independent draws" in text
+    again = Certificate.from_dict(made.to_dict())
+    assert str(again) == text
+    pd.testing.assert_frame_equal(again.pairs, made.pairs)
+
+
+CELLS, GROUPS = np.array([0, 1] * 20), np.array([0, 1] * 20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"trained_on": [3], "rows": range(40)}, "used in training"),
+        ({"trained_on": [99]}, "which rows"),
+        ({"trained_on": [99], "rows": range(3)}, "row identifiers"),
+        ({"alphabet": 1}, "outside"),
+        ({"alphabet": 0}, "alphabet"),
+        ({"cells": CELLS + 0.5}, "whole numbers"),
+        ({"sensitive": GROUPS[:10]}, "one length"),
+        ({"sensitive": np.zeros(40)}, "one single value"),
+        ({"transition": np.eye(3)}, "a row for each"),
+        ({"transition": np.ones((2, 2))}, "sum to 1"),
+        ({"transition": {0: np.eye(2)}}, "lacks a matrix"),
+        ({"given": [1, 2]}, "one length"),
+        ({"confidence": 1.5}, "confidence"),
+    ],
+)
+def test_bad_input(arguments, message):
+    plain = {"cells": CELLS, "sensitive": GROUPS, "alphabet": 2, "trained_on": ()}
+    with pytest.raises(InputError, match=message):
+        certify(**{**plain, **arguments})
+
+
+@pytest.fixture(scope="module")
+def coded():
+    generator = np.random.default_rng(0)
+    s = generator.integers(0, 2, 6000)
+    x = pd.DataFrame(
+        {"number": (generator.normal(size=6000).clip(-2, 2) + s).round(2), "kind": generator.choice(list("abc"), 6000)}
+    )
+    training = Training(steps=150, rounds=3, hidden=(8,), adversary_hidden=((16,),), learning_rate=0.05, batch_size=512)
+    encoder = FairEncoder(3.0, architecture="matrix", cells=6, sees_sensitive=True, training=training, progress=False,
+                          random_state=0)  # fmt: skip
+    return encoder.fit(x[:4000], sensitive_features=s[:4000]), x, s
+
+
+def test_cells_release_valid_representatives_and_can_be_certified(coded, tmp_path):
+    encoder, x, s = coded
+    released = encoder.transform(x[4000:], sensitive_features=s[4000:])
+    assert len(released.drop_duplicates()) <= 6
+    assert set(released["kind"]) <= set("abc")
+    made = encoder.certify(x[4000:], sensitive_features=s[4000:])
+    cells = released.groupby(["number", "kind"]).ngroup().to_numpy()
+    counts = [np.bincount(cells[s[4000:] == group], minlength=6) for group in (0, 1)]
+    drawn = variation(counts[0] / counts[0].sum(), counts[1] / counts[1].sum())
+    assert made.observed == pytest.approx(drawn, abs=0.05)
+    assert (
+        made.bound - made.observed < deviation_bound(*counts, 0.05) - drawn
+    )  # the exact channel leaves less to chance
+    odds = encoder.certify(x[4000:], sensitive_features=s[4000:], y=(x["kind"] == "a")[4000:])
+    assert odds.notion == "equalized_odds"
+    encoder.save(tmp_path / "code.veil")
+    import fairveil
+
+    loaded = fairveil.load(tmp_path / "code.veil")
+    assert loaded.transform(x[:50], sensitive_features=s[:50]).shape == (50, 2)
+    with pytest.raises(InputError, match="read from a file"):
+        loaded.certify(x[4000:], sensitive_features=s[4000:])
+
+
+def test_rows_used_in_training_certify_nothing(coded):
+    encoder, x, s = coded
+    with pytest.raises(InputError, match="used in training"):
+        encoder.certify(x[3500:4500], sensitive_features=s[3500:4500])
+    with pytest.raises(InputError, match="sensitive_features"):
+        encoder.certify(x[4000:], sensitive_features=s[:10])
+
+
+def test_only_finite_releases_can_be_certified(coded):
+    _, x, s = coded
+    training = Training(steps=2, rounds=1, hidden=(4,), adversary_hidden=((4,),))
+    free = FairEncoder(1e6, training=training, progress=False, random_state=0).fit(x[:500], sensitive_features=s[:500])
+    with pytest.raises(InputError, match="finite release"):
+        free.certify(x[4000:], sensitive_features=s[4000:])
+    for settings, message in (({"cells": 1}, "from 2"), ({"cells": 8, "architecture": "feedforward"}, "only")):
+        with pytest.raises(InputError, match=message):
+            FairEncoder(1.0, **{"architecture": "matrix", **settings}).fit(x[:100], sensitive_features=s[:100])
