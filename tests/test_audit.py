@@ -297,6 +297,23 @@ def test_training_a_network_leaves_the_callers_random_state_alone():
     assert torch.equal(state, torch.random.get_rng_state())
 
 
+def test_a_known_channel_brackets_the_information():
+    generator = np.random.default_rng(0)
+    s = generator.integers(0, 2, 4000)
+    x = np.outer(2 * s - 1, [0.5, 0.5]) + 0.1 * generator.normal(size=(4000, 2))
+    released = (x + generator.normal(size=x.shape)).round(4)
+
+    def log_density(a, b):
+        return -0.5 * ((a[:, None, :] - b[None, :, :]) ** 2).sum(axis=2) - math.log(2 * math.pi)
+
+    frames = [pd.DataFrame(values, columns=["a", "b"]) for values in (released, x)]
+    row = audit(frames[0], s, original=frames[1], log_density=log_density, progress=False).information.iloc[0]
+    exact = gaussian.mutual_information(gaussian.separation([0.5, 0.5], [1.01, 1.01]), 0.5)
+    assert row["lower_low"] <= exact <= row["upper_high"]
+    with pytest.raises(InputError, match="tables of numbers"):
+        audit(frames[0], s, log_density=log_density, progress=False)
+
+
 FRAME, SECRET, _ = noise_table(400, 0)
 
 

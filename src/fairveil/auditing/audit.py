@@ -25,7 +25,7 @@ from fairveil.auditing.inputs import (
     read_release,
     read_targets,
 )
-from fairveil.auditing.nats import information_row
+from fairveil.auditing.nats import Channel, LogDensity, information_row
 from fairveil.auditing.protocol import Attempt, Evidence, attempt, split_rows
 from fairveil.auditing.result import AuditResult
 from fairveil.auditing.scoring import Truth, attack_row, flat, p_values, strongest, worst_gap
@@ -52,6 +52,7 @@ def audit(
     *,
     split: Any = None,
     draw: Draw | None = None,
+    log_density: LogDensity | None = None,
     certificate: Certificate | None = None,
     test_on_original: bool = False,
     profile: Profile = "quick",
@@ -68,6 +69,8 @@ def audit(
     split: 'train', 'validation' or 'test' for each row; by default half, 15 % and 35 % at random. Rows on which an
         encoder was trained should be 'train'.
     draw: a function that gives another release of the same rows: the attacker who owns the encoder.
+    log_density: for a table of numbers from a known channel, log p(released_i | original_j) as (n, m) for arrays of n
+        and m rows; gives the information an upper value. Needs `original`.
     certificate: shown beside what was measured. test_on_original: test tasks on original rows too.
     profile: 'quick' (a few minutes for Adult), or 'full': more families, wider grids, several seeds and draws.
 
@@ -81,6 +84,7 @@ def audit(
     before = None if original is None else read_release(original, "original")
     secret_columns, task_columns = read_targets(sensitive, "sensitive"), read_targets(targets, "target")
     check_all(release, before, secret_columns, task_columns)
+    channel = None if log_density is None else Channel.of(release, before, log_density)
     secrets = [make_target(name, column) for name, column in secret_columns.items()]
     tasks = [make_target(name, column) for name, column in task_columns.items()]
     joint = joint_target(secrets)
@@ -116,7 +120,7 @@ def audit(
                                  confidence=confidence, seed=seed, step=step)
         ]  # fmt: skip
         started.lap("tasks")
-        nats = _information(hidden, attacked, tasks, models, seen, known, profile, confidence, seed, step)
+        nats = _information(hidden, attacked, tasks, models, seen, known, channel, profile, confidence, seed, step)
         started.lap("information")
     reasons = failures(controls)
     settings = {
@@ -209,7 +213,8 @@ def _holders(
 
 def _information(
     hidden: list[Target], attacked: dict[str, Found], tasks: list[Target], models: list[Attacker],
-    seen: Evidence, known: Evidence | None, profile: Profile, confidence: float, seed: int, step: Callable[[str], None],
+    seen: Evidence, known: Evidence | None, channel: Channel | None, profile: Profile, confidence: float, seed: int,
+    step: Callable[[str], None],
 ) -> pd.DataFrame:  # fmt: skip
     epochs = 10 if profile == "quick" else 40
     rows = []
@@ -221,7 +226,7 @@ def _information(
             attempts = (
                 attacked[target.name].attempts if role == "sensitive" else [attempt(models[0], seen, target, seed)]
             )
-            rows.append(information_row(target, attempts, seen, known, role=role, epochs=epochs,
+            rows.append(information_row(target, attempts, seen, known, channel, role=role, epochs=epochs,
                                         confidence=confidence, seed=seed))  # fmt: skip
     return pd.DataFrame(rows)
 

@@ -1,21 +1,61 @@
 """The audit's information: the bracket of `fairveil.information`, and the paper's estimate from an embedding."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from fairveil.auditing.attackers import Array, loss_of
-from fairveil.auditing.inputs import Target
+from fairveil.auditing.inputs import Released, Target
 from fairveil.auditing.networks import Network
 from fairveil.auditing.protocol import Attempt, Evidence
 from fairveil.auditing.scoring import Truth, flat
-from fairveil.information import mutual_information_with_error, predicted_information
+from fairveil.errors import InputError
+from fairveil.information import channel_information, mutual_information_with_error, predicted_information
+from fairveil.metrics import Estimate
+from fairveil.tables import Table, missing_mask
 
 #: The layer before the output (the supplement's Section `MIestimation`): small for few classes, else wide, then PCA.
 _FEW_CLASSES, _SMALL, _WIDE, _COMPONENTS = 8, 8, 128, 12
+
+
+LogDensity = Callable[[Array, Array], Array]
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A known channel: log p(released_i | original_j), and both tables as numbers."""
+
+    log_density: LogDensity
+    released: Array
+    original: Array
+
+    @classmethod
+    def of(cls, released: Released, original: Released | None, log_density: LogDensity) -> "Channel":
+        """Only for tables of numbers."""
+        tables = [released, original]
+        if not all(isinstance(table, Table) and _all_numbers(table) for table in tables):
+            raise InputError("log_density needs a release and an original that are tables of numbers, nothing missing.")
+        arrays = [_numbers(table) for table in tables if isinstance(table, Table)]
+        return cls(log_density, arrays[0], arrays[1])
+
+    def information(self, rows: NDArray[np.int64], codes: NDArray[np.int64], confidence: float) -> Estimate:
+        """An upper bound on what the release tells of a column, from these rows."""
+        return channel_information(self.released[rows], codes, self.log_density, self.original[rows], confidence)
+
+
+def _all_numbers(table: Table) -> bool:
+    columns = [table.arrow[name] for name in table.names]
+    kinds = all(pa.types.is_floating(column.type) or pa.types.is_integer(column.type) for column in columns)
+    return kinds and not any(missing_mask(column).any() for column in columns)
+
+
+def _numbers(table: Table) -> Array:
+    return np.column_stack([table.arrow[name].to_numpy().astype(np.float64) for name in table.names])
 
 
 def information_row(
@@ -23,6 +63,7 @@ def information_row(
     attempts: Sequence[Attempt],
     release: Evidence,
     original: Evidence | None,
+    channel: Channel | None,
     *,
     role: str,
     epochs: int,
@@ -31,7 +72,8 @@ def information_row(
 ) -> dict[str, Any]:
     """What the release tells of a column, in nats.
 
-    lower: H minus the log-loss on test rows of the model that did best on validation rows. embedding: k-NN information
+    lower: H minus the log-loss on test rows of the model that did best on validation rows. upper: where the channel is
+    known. embedding: k-NN information
     of the embedding, with its stated error; normalised: divided by that of the original data.
     """
     truth = Truth.of(target, release.parts)
@@ -42,6 +84,8 @@ def information_row(
     row: dict[str, Any] = {"column": target.name, "role": role, "rows": len(codes),
                            "entropy": float(-np.sum(prior[prior > 0] * np.log(prior[prior > 0])))}  # fmt: skip
     row |= {**flat("lower", predicted_information(best.test, codes, prior, confidence)), "model": best.name}
+    if channel is not None:
+        row |= flat("upper", channel.information(truth.parts.test, codes, confidence))
     found = mutual_information_with_error(embedding(target, release, epochs, seed), codes)
     row |= {"embedding": found.value, "embedding_error": found.error}
     if original is not None:

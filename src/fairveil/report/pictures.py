@@ -21,6 +21,7 @@ def leakage_picture(attacks: Rows) -> str:
             colour = "C3" if row["found"] else "C0"
             axes.errorbar(row[measure], height, xerr=_sides(row, measure), fmt="o", color=colour, capsize=3)
         axes.set_yticks(range(len(rows)), [_plain(f"{row['attacker']} ({row['view']})") for row in rows], fontsize=8)
+        axes.set_ylim(-0.6, len(rows) - 0.4)
         if rows[0].get("majority") is not None:
             axes.axvline(rows[0]["majority"], color="grey", ls=":", label="always the most frequent value")
             axes.legend(fontsize=7)
@@ -42,6 +43,7 @@ def utility_picture(tasks: Rows) -> str:
             axes.plot(row["baseline"], height, "k*", ms=9, label="original data" if height == 0 else None)
         axes.plot(row["majority"], height, "|", color="grey", ms=14, label="no model" if height == 0 else None)
     axes.set_yticks(range(len(rows)), [_plain(f"{row['target']}: {row['model']}") for row in rows], fontsize=8)
+    axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.set_xlabel("accuracy (R² for numbers) on test rows")
     axes.grid(axis="x", alpha=0.3)
     axes.legend(fontsize=7)
@@ -63,6 +65,7 @@ def parity_picture(tasks: Rows, leakage: Rows) -> str:
         colour = "C3" if name == "worst_gap" else "C0"
         axes.errorbar(row[name], height, xerr=_sides(row, name), fmt="s", color=colour, capsize=3)
     axes.set_yticks(range(len(bars)), [_plain(label) for label, _, _ in bars], fontsize=8)
+    axes.set_ylim(-0.6, len(bars) - 0.4)
     axes.axvline(0.0, color="grey", ls=":")
     axes.set_xlabel("ΔDemP between groups on test rows")
     axes.grid(axis="x", alpha=0.3)
