@@ -21,7 +21,7 @@ from fairveil.auditing.audit import attack_all
 from fairveil.auditing.certificate import channel_bound, deviation_bound, interval_bound
 from fairveil.auditing.inputs import make_target, read_release, read_targets
 from fairveil.auditing.protocol import Evidence, split_rows
-from fairveil.datasets import load_adult
+from fairveil.datasets import Split, load_adult
 from fairveil.information import information_bracket
 from fairveil.metrics import proportion
 from fairveil.theory import gaussian as theory
@@ -80,13 +80,13 @@ def truth() -> None:
         for prior in (0.5, 0.75):
             generator = np.random.default_rng(int(10 * gamma))
             s = (generator.random(20_000) < prior).astype(int)
-            # Rounded, because the last bits of a sum show what was added.
-            x = (generator.normal(size=(20_000, 4)) + _means(s, gamma)).round(5)
+            # Half of the noise belongs to the original rows, half is the channel's. Rounded, because the last bits of
+            # a sum show what was added.
+            source = np.outer(2 * s - 1, np.full(4, gamma / 4)) + np.sqrt(0.5) * generator.normal(size=(20_000, 4))
+            x = (source + np.sqrt(0.5) * generator.normal(size=source.shape)).round(5)
             best = attacked(pd.DataFrame(x, columns=list("abcd")), s, 0)
             exact, nats = theory.map_accuracy(gamma, prior), theory.mutual_information(gamma, prior)
-            bracket = information_bracket(
-                x[:4000] + 0, s[:4000], log_density=_unit_density, source=_means(s[:4000], gamma)
-            )
+            bracket = information_bracket(x[:4000], s[:4000], log_density=_half_density, source=source[:4000])
             rows.append({"separation": gamma, "P(S=1)": prior, "MAP": exact, "low": best["accuracy_low"],
                          "best attacker": best["accuracy"], "high": best["accuracy_high"],
                          "covered": best["accuracy_low"] <= exact <= best["accuracy_high"], "nats": nats,
@@ -96,13 +96,10 @@ def truth() -> None:
     print(pd.DataFrame(rows).round(4).to_string(index=False), flush=True)
 
 
-def _means(s: np.ndarray, gamma: float) -> np.ndarray:
-    return np.outer(2 * s - 1, np.full(4, gamma / 4))
-
-
-def _unit_density(x: np.ndarray, source: np.ndarray) -> np.ndarray:
+def _half_density(x: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """log N(x; source, I/2), for all pairs."""
     squares = (x**2).sum(1)[:, None] + (source**2).sum(1)[None, :] - 2 * x @ source.T
-    return -0.5 * squares - 2 * np.log(2 * np.pi)
+    return -squares - 2 * np.log(np.pi)
 
 
 def coverage(runs: int = 1000) -> None:
@@ -148,25 +145,42 @@ CODES = {32: (3.4, 3.7, 4.0), 64: (3.0, 3.1, 3.3, 3.5, 3.8), 128: (2.6, 2.8, 3.0
 
 
 def certified() -> None:
+    """Choose a code on held-out training rows, certify that one once on test rows; then the whole frontier at once."""
     train, test = load_adult("I")
+    order = np.random.default_rng(0).permutation(len(train))
+    fit, judge = (train.take(np.sort(rows)) for rows in (order[len(order) // 5 :], order[: len(order) // 5]))
     tried = sum(map(len, CODES.values()))
-    rows = []
+    rows, codes = [], []
+    sizes = test.S["sex"].value_counts()
+    room = np.sqrt((1 / sizes).sum() * np.log(20) / 2)  # what the test rows will add to the observed TV, at most
     for cells, budgets in CODES.items():
         frontier = fv.FairFrontier(budgets, architecture="matrix", cells=cells, sees_sensitive=True, progress=False,
-                                   training=CODE_TRAINING, random_state=0)  # fmt: skip
-        frontier.fit(train.X, sensitive_features=train.S)
+                                   training=CODE_TRAINING, random_state=0, unseen="most_frequent")  # fmt: skip
+        frontier.fit(fit.X, sensitive_features=fit.S)
         for budget in frontier.points_.loc[frontier.points_["met"], "budget"]:
             encoder = frontier.encoder(budget)
-            # All codes are certified on the same rows: each pays its share, so that the whole table holds at 95 %.
+            salary, _ = salary_of(encoder, fit, judge)
+            seen = encoder.certify(judge.X, sensitive_features=judge.S).observed
+            codes.append((cells, budget, encoder, salary if seen + room <= 0.10 else 0.0))
             made = encoder.certify(test.X, sensitive_features=test.S, confidence=1 - 0.05 / tried)
-            released = [encoder.transform(part.X, sensitive_features=part.S) for part in (train, test)]
-            salary = probe(released[0], train.targets["salary"], released[1], test.targets["salary"],
-                           groups=test.S["sex"])  # fmt: skip
-            rows.append({"cells": cells, "budget": budget, "certified ΔDemP": made.bound, "observed TV": made.observed,
-                         "salary": f"{salary.accuracy:.4f}", "its ΔDemP": salary.gap.value})  # fmt: skip
+            salary, gap = salary_of(encoder, fit, test)
+            rows.append({"cells": cells, "budget": budget, "certified ΔDemP": made.rounded,
+                         "observed TV": made.observed, "salary": salary, "its ΔDemP": gap})  # fmt: skip
             print(rows[-1], flush=True)
+    cells, budget, encoder, _ = max(codes, key=lambda code: code[-1])
+    made = encoder.certify(test.X, sensitive_features=test.S)
+    salary, gap = salary_of(encoder, fit, test)
     print(f"\n## UCI Adult in K cells: certified ΔDemP of any predictor, all {tried} codes at once at 95 %\n")
-    print(pd.DataFrame(rows).round(4).to_string(index=False), flush=True)
+    print(pd.DataFrame(rows).round(4).to_string(index=False))
+    print(f"\nChosen on held-out training rows: {cells} cells, budget {budget:g}. Test rows: salary {salary:.4f}, its "
+          f"ΔDemP {gap:.4f}.\n{made}", flush=True)  # fmt: skip
+
+
+def salary_of(encoder: fv.FairEncoder, train: Split, test: Split) -> tuple[float, float]:
+    """Accuracy and ΔDemP of a fresh model of salary on released rows."""
+    released = [encoder.transform(part.X, sensitive_features=part.S) for part in (train, test)]
+    found = probe(released[0], train.targets["salary"], released[1], test.targets["salary"], groups=test.S["sex"])
+    return found.accuracy.value, found.gap.value
 
 
 def adult(case: str = "I") -> tuple[pd.DataFrame, pd.DataFrame, pd.Series, np.ndarray]:

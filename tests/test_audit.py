@@ -2,6 +2,8 @@
 
 import math
 import re
+import sys
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -67,6 +69,38 @@ def test_planted_leaks_are_found(kind):
     assert found["found"]
     assert found["accuracy_low"] <= 0.6 + 0.02
     assert found["accuracy_high"] >= 0.585
+
+
+@pytest.mark.parametrize("kind", ["id", "date", "text number", "decimal", "float32 bit", "minus zero", "far digit"])
+def test_no_kind_of_column_is_out_of_sight(kind):
+    frame, s, generator = noise_table(3000, 0)
+    number = np.arange(3000)
+    if kind == "id":
+        frame["id"] = [f"{'MF'[told]}{i}" for told, i in zip(s, generator.permutation(3000), strict=True)]
+    elif kind == "date":
+        frame["date"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(
+            generator.integers(0, 300, 3000) + 200 * s, unit="D"
+        )
+    elif kind == "text number":
+        frame["text"] = (generator.normal(size=3000) + s).round(4).astype(str)
+    elif kind == "decimal":
+        frame["money"] = [Decimal(int(value)) for value in 100 * generator.normal(size=3000) + 80 * s]
+    elif kind == "float32 bit":
+        bits = generator.normal(size=3000).astype(np.float32).view(np.int32)
+        frame["f"] = ((bits & ~1) | s.astype(np.int32)).view(np.float32)
+    elif kind == "minus zero":
+        frame["z"] = np.where(number % 3 == 0, 1.5, np.where(s == 1, -0.0, 0.0))
+    else:
+        frame["a"] = frame["a"].round(3) + 1e-11 * s
+    assert attack(frame, s)["found"]
+
+
+def test_an_order_within_blocks_is_found():
+    frame, s, _ = noise_table(3000, 0)
+    order = np.concatenate([np.argsort(s[:2000], kind="stable"), 2000 + np.argsort(s[2000:], kind="stable")])
+    split = np.repeat(["train", "test"], [2000, 1000])
+    found = audit(frame.iloc[order].reset_index(drop=True), s[order], split=split, progress=False)
+    assert found.leakage["accuracy"].iloc[0] > 0.85
 
 
 def test_nothing_is_found_where_nothing_is():
@@ -165,7 +199,7 @@ def test_the_page_is_self_contained_and_escapes_what_comes_from_the_data(result,
     result.with_certificate(made).to_html(tmp_path / "audit.html")
     page = (tmp_path / "audit.html").read_text()
     assert page.index('class="verdict') < page.index("<img")
-    assert page.count("data:image/png;base64,") == 3
+    assert page.count("data:image/png;base64,") == 4
     assert "&lt;b&gt;f&lt;/b&gt;" in page
     assert "<b>f</b>" not in page
     assert not re.search(r"(?:src|href)=\"(?!data:)", page)
@@ -176,13 +210,14 @@ def test_the_page_is_self_contained_and_escapes_what_comes_from_the_data(result,
 
 
 def test_small_counts_are_not_shown_on_the_page(result, tmp_path):
-    few = result.groups.assign(rows=[7, 2993])
+    few = result.groups.assign(rows=[7, 1043])
     from dataclasses import replace
 
     replace(result, groups=few).to_html(tmp_path / "audit.html")
     page = (tmp_path / "audit.html").read_text()
     assert "fewer than 10" in page
     assert "<td>7</td>" not in page
+    assert "1,043" not in page  # it would tell the other by the total
 
 
 def test_the_terminal_summary_starts_with_the_verdict(result, capsys):
@@ -201,6 +236,43 @@ def test_several_sensitive_columns_are_attacked_alone_and_together():
     assert not found.loc["s", "found"]
     assert not found.loc["t", "found"]
     assert found.loc["s & t", "found"]
+
+
+def test_small_tables_rare_classes_and_strange_names_go_through(capsys):
+    frame, s, generator = noise_table(240, 0)
+    target = generator.choice(["often", "seldom"], 240, p=[0.95, 0.05])
+    result = audit(frame.assign(a=frame["a"] + 3 * s), pd.Series(s, name="income[usd] [/b]"), {"t": target},
+                   seed=np.int64(3), progress=False)  # fmt: skip
+    assert result.valid
+    assert AuditResult.from_json(result.to_json()).max_advantage == result.max_advantage
+    result.summary()
+    assert "income[usd] [/b]" in capsys.readouterr().out
+
+
+def test_the_joint_value_of_a_class_and_a_number_is_attacked():
+    frame, s, generator = noise_table(2500, 0)
+    age = generator.normal(size=2500)
+    released = frame.assign(e=np.where(s == 1, age, -age))  # of neither alone, of both together
+    found = audit(released, pd.DataFrame({"s": s, "age": age}), progress=False).leakage.set_index("sensitive")
+    assert found.loc["s & age", "found"]
+
+
+def test_the_release_beside_the_originals_shows_what_it_adds():
+    generator = np.random.default_rng(0)
+    s = generator.integers(0, 2, 3000)
+    original = pd.DataFrame({"x": (generator.normal(size=3000) + 0.5 * s).round(3)})
+    swapped = original.assign(x=np.where(s == 1, original["x"] + 0.001, original["x"]).round(3))
+    adds = audit(swapped, s, original=original, progress=False).attacks.query("view == 'original'").iloc[0]
+    assert adds["added_low"] > 0.2
+    same = audit(original + 0.0, s, original=original, progress=False).attacks.query("view == 'original'").iloc[0]
+    assert same["added_low"] <= 0.0
+
+
+def test_rows_beyond_the_limit_are_left_out(monkeypatch):
+    monkeypatch.setitem(sys.modules["fairveil.auditing.audit"]._MOST_ROWS, "quick", 400)
+    frame, s = leak("linear", rows=3000)
+    result = audit(frame, s, progress=False)
+    assert result.settings["rows"] == {"train": 400, "validation": 100, "test": 400}
 
 
 def test_a_continuous_s_is_attacked_by_regression():
@@ -224,7 +296,10 @@ def test_further_draws_help_the_attacker_who_owns_the_encoder():
     def draw():
         return pd.DataFrame({"x": center + generator.normal(size=1500), "y": generator.normal(size=1500)})
 
-    result = audit(draw(), s, draw=draw, progress=False)
+    first = draw()
+    with pytest.raises(InputError, match="same release again"):
+        audit(first, s, draw=lambda: first, progress=False)
+    result = audit(first, s, draw=draw, progress=False)
     assert result.settings["draws"] == 2
     assert result.found
     with pytest.raises(InputError, match="another release"):
@@ -239,16 +314,25 @@ def test_images_are_attacked_by_a_convolution():
     for image, (i, j), told in zip(images, spot, s, strict=True):
         image[i : i + 2, j : j + 2] += 3.0 * told  # somewhere: no pixel tells alone
     result = audit(images, s, progress=False)
-    assert set(result.attacks["attacker"]) >= {"CNN", "LightGBM", "logistic"}
+    assert set(result.attacks["attacker"]) >= {"CNN", "LightGBM", "linear", "nearest neighbours"}
     assert result.attacks.set_index("attacker").loc["CNN", "accuracy"] > 0.9
 
 
-def test_an_audit_whose_controls_fail_is_invalid():
+def test_an_audit_whose_controls_fail_is_invalid_and_not_reported(tmp_path, capsys):
     frame, s, _ = noise_table(600, 0)
     useless = audit(frame, s, original=frame, progress=False)  # the original tells nothing of S either
     assert not useless.valid
     assert "original data" in useless.reasons[0]
-    assert useless.verdict().startswith("INVALID")
+    assert useless.verdict().startswith("INVALID: nothing is reported")
+    for name in ("found", "max_advantage"):
+        with pytest.raises(InputError, match="invalid"):
+            getattr(useless, name)
+    useless.to_html(tmp_path / "audit.html")
+    page = (tmp_path / "audit.html").read_text()
+    assert "<img" not in page
+    assert "Controls" in page
+    useless.summary()
+    assert "Attacks" not in capsys.readouterr().out
 
 
 def test_correlation_remover_is_caught():
@@ -267,7 +351,7 @@ def test_features_show_digits_order_missing_cells_and_kept_values():
     values = features.values(table)
     assert values.shape == (3, 3 + 2 + 2)  # a, b, other; two numbers; two columns with missing cells
     assert values[1, :3].tolist() == [0, 0, 0]  # missing is no category
-    details = features.details(table, np.arange(3))
+    details = features.details(table)
     assert np.isfinite(details).all()
     assert kept_values(table, table).tolist() == [[1, 1, 1, 1]] * 3
     other = read_table(frame.assign(n=[10, 20, 35]))
@@ -339,6 +423,10 @@ FRAME, SECRET, _ = noise_table(400, 0)
         ({"split": ["training"] * 400}, "only"),
         ({"split": ["train"]}, "each of the 400"),
         ({"profile": "deep"}, "profile"),
+        ({"targets": {"y": np.zeros(400)}}, "target column 'y' holds one single value"),
+        ({"split": np.where(SECRET == 1, "train", "test")}, "Use another split"),
+        ({"released": FRAME.assign(a=[[1]] * 400)}, "'a'"),
+        ({"original": FRAME[["a"]], "test_on_original": True, "targets": {"y": SECRET}}, "same columns"),
         ({"confidence": 0}, "confidence"),
     ],
 )

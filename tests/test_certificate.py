@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairveil import Certificate, FairEncoder, InputError, Training, certify
+from fairveil import Certificate, FairEncoder, InputError, Quantiser, Training, certify
 from fairveil.auditing.certificate import channel_bound, contraction, deviation_bound, interval_bound
 from fairveil.metrics import clopper_pearson
 
@@ -20,26 +20,36 @@ def variation(p, q):
 
 @pytest.fixture(scope="module")
 def coverage():
+    """How often each bound covers a TV of two cells around one half, where chance moves the observed one most."""
     generator = np.random.default_rng(0)
-    p, q = np.array([0.7, 0.2, 0.1]), np.array([0.5, 0.2, 0.3])
-    channel = np.array([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.3, 0.6]])
-    hits = dict.fromkeys(("deviation", "intervals", "channel", "plug-in"), 0)
+    p, q = np.array([0.65, 0.35]), np.array([0.45, 0.55])
+    channel = np.array([[0.95, 0.05], [0.05, 0.95]])
+    names = ("deviation", "intervals", "channel", "certify", "certify channel", "plug-in", "too narrow")
+    hits = dict.fromkeys(names, 0)
+    groups = np.repeat([0, 1], [150, 150])
     for _ in range(RUNS):
-        a, b = generator.multinomial(150, p), generator.multinomial(80, q)
-        hits["deviation"] += deviation_bound(a, b, 0.05) >= variation(p, q)
-        hits["intervals"] += interval_bound(a, b, 0.05) >= variation(p, q)
-        hits["channel"] += channel_bound(a, b, channel, channel, 0.05)[1] >= variation(p @ channel, q @ channel)
-        hits["plug-in"] += variation(a / 150, b / 80) >= variation(p, q)
+        a, b = generator.multinomial(150, p), generator.multinomial(150, q)
+        cells = np.concatenate([np.repeat([0, 1], a), np.repeat([0, 1], b)])
+        plain, exact = variation(p, q), variation(p @ channel, q @ channel)
+        seen = variation(a / 150, b / 150)
+        hits["deviation"] += deviation_bound(a, b, 0.05) >= plain
+        hits["intervals"] += interval_bound(a, b, 0.05) >= plain
+        hits["channel"] += channel_bound(a, b, channel, channel, 0.05)[1] >= exact
+        hits["certify"] += certify(cells, groups, alphabet=2, trained_on=()).bound >= plain
+        hits["certify channel"] += certify(cells, groups, alphabet=2, trained_on=(), transition=channel).bound >= exact
+        hits["plug-in"] += seen >= plain
+        hits["too narrow"] += seen + 0.6 * (deviation_bound(a, b, 0.05) - seen) >= plain
     return {name: count / RUNS for name, count in hits.items()}
 
 
-@pytest.mark.parametrize("bound", ["deviation", "intervals", "channel"])
+@pytest.mark.parametrize("bound", ["deviation", "intervals", "channel", "certify", "certify channel"])
 def test_certificates_cover_the_truth(coverage, bound):
     assert coverage[bound] >= LEAST
 
 
-def test_a_broken_bound_fails_the_same_test(coverage):
-    assert coverage["plug-in"] < LEAST
+@pytest.mark.parametrize("bound", ["plug-in", "too narrow"])
+def test_broken_bounds_fail_the_same_test(coverage, bound):
+    assert coverage[bound] < LEAST
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -48,14 +58,14 @@ def test_the_whole_certificate_covers_the_truth_for_several_groups(given):
     shares = generator.dirichlet(np.full(4, 3.0), (2, 3))  # (y, group, cell)
     true = max(variation(shares[y, i], shares[y, j]) for y in range(2) for i in range(3) for j in range(i))
     hits = 0
-    for _ in range(60):
+    for _ in range(200):
         y, s = generator.integers(0, 2, 900), generator.integers(0, 3, 900)
         chances = shares[y, s] if given else shares[0, s]
         cells = (generator.random(900)[:, None] > chances.cumsum(axis=1)).sum(axis=1)
         made = certify(cells, s, alphabet=4, trained_on=(), given=y if given else None)
         truth = true if given else max(variation(shares[0, i], shares[0, j]) for i in range(3) for j in range(i))
         hits += made.bound >= truth
-    assert hits >= 57
+    assert hits >= 188
     assert made.notion == ("equalized_odds" if given else "demographic_parity")
     assert len(made.pairs) == (6 if given else 3)
 
@@ -100,6 +110,8 @@ def test_only_a_certificate_says_certified_and_it_states_its_terms():
     text = str(made)
     assert text.startswith("Certified at confidence 0.95")
     assert "none of them among the 100 used in training" in text
+    assert f"at most {made.rounded:.4f}" in text
+    assert made.bound <= made.rounded <= made.bound + 1e-4
     assert "independent draws" in text
     again = Certificate.from_dict(made.to_dict())
     assert str(again) == text
@@ -115,6 +127,9 @@ CELLS, GROUPS = np.array([0, 1] * 20), np.array([0, 1] * 20)
         ({"trained_on": [3], "rows": range(40)}, "used in training"),
         ({"trained_on": [99]}, "which rows"),
         ({"trained_on": [99], "rows": range(3)}, "row identifiers"),
+        ({"trained_on": [99], "rows": [1] * 40}, "occur twice"),
+        ({"trained_on": [99], "rows": map(str, range(40))}, "different types"),
+        ({"sensitive": np.where(GROUPS == 1, 1.0, np.nan)}, "missing"),
         ({"alphabet": 1}, "outside"),
         ({"alphabet": 0}, "alphabet"),
         ({"cells": CELLS + 0.5}, "whole numbers"),
@@ -138,7 +153,7 @@ def coded():
     generator = np.random.default_rng(0)
     s = generator.integers(0, 2, 6000)
     x = pd.DataFrame(
-        {"number": (generator.normal(size=6000).clip(-2, 2) + s).round(2), "kind": generator.choice(list("abc"), 6000)}
+        {"number": (generator.normal(size=6000).clip(-2, 2) + s).round(5), "kind": generator.choice(list("abc"), 6000)}
     )
     training = Training(steps=150, rounds=3, hidden=(8,), adversary_hidden=((16,),), learning_rate=0.05, batch_size=512)
     encoder = FairEncoder(3.0, architecture="matrix", cells=6, sees_sensitive=True, training=training, progress=False,
@@ -168,6 +183,58 @@ def test_cells_release_valid_representatives_and_can_be_certified(coded, tmp_pat
     assert loaded.transform(x[:50], sensitive_features=s[:50]).shape == (50, 2)
     with pytest.raises(InputError, match="read from a file"):
         loaded.certify(x[4000:], sensitive_features=s[4000:])
+    vouched = loaded.certify(x[4000:], sensitive_features=s[4000:], unseen_rows=True)
+    assert vouched.bound == pytest.approx(made.bound)
+    assert "caller's word" in vouched.evidence
+
+
+def test_a_group_without_rows_leaves_nothing_to_certify(coded):
+    encoder, x, s = coded
+    some = s[4000:] == 1
+    assert encoder.certify(x[4000:][some], sensitive_features=s[4000:][some]).bound == 1.0
+
+
+def test_where_rows_are_all_alike_the_caller_must_vouch():
+    generator = np.random.default_rng(0)
+    x, s = pd.DataFrame({"x": generator.choice(list("ab"), 2000)}), generator.integers(0, 2, 2000)
+    training = Training(steps=20, rounds=1, adversary_hidden=((),), batch_size=256)
+    encoder = FairEncoder(1.0, architecture="matrix", training=training, progress=False, random_state=0)
+    encoder.fit(x, sensitive_features=s)
+    with pytest.raises(InputError, match="unseen_rows"):
+        encoder.certify(x, sensitive_features=s)
+    assert encoder.certify(x, sensitive_features=s, unseen_rows=True).rows == 2000
+
+
+def test_the_hashes_of_fitted_rows_are_not_pickled(coded):
+    import pickle
+
+    encoder, x, s = coded
+    again = pickle.loads(pickle.dumps(encoder))
+    assert not hasattr(again, "_fitted_rows")
+    assert again.transform(x[:5], sensitive_features=s[:5]).equals(encoder.transform(x[:5], sensitive_features=s[:5]))
+
+
+def test_a_release_of_another_tool_can_be_quantised_and_certified(coded):
+    _, x, s = coded
+    quantiser = Quantiser(8, random_state=0).fit(x[:4000])
+    cells = quantiser.cells_of(x[4000:])
+    released = quantiser.transform(x[4000:])
+    assert len(released.drop_duplicates()) <= quantiser.n_cells_ <= 8
+    assert (released.groupby(["number", "kind"]).ngroup().nunique()) == len(np.unique(cells))
+    made = certify(cells, s[4000:], alphabet=quantiser.n_cells_, trained_on=range(4000), rows=range(4000, 6000))
+    assert 0.2 < made.observed < made.bound < 1
+    with pytest.raises(InputError, match="too few"):
+        Quantiser(8).fit(x[:30])
+    with pytest.raises(InputError, match="cells"):
+        Quantiser(1).fit(x)
+
+
+def test_small_cells_are_dissolved_one_by_one():
+    x = pd.DataFrame({"n": np.random.default_rng(0).normal(size=1000).round(3)})
+    quantiser = Quantiser(40, random_state=0).fit(x)
+    sizes = np.bincount(quantiser.cells_of(x), minlength=quantiser.n_cells_)
+    assert sizes.min() >= 20
+    assert quantiser.n_cells_ >= 20
 
 
 def test_rows_used_in_training_certify_nothing(coded):

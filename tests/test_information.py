@@ -39,7 +39,7 @@ def test_in_32_dimensions_the_truth_lies_within_the_stated_error():
     x, s = mixture(8000, 32, 2.0)
     found = info.mutual_information_with_error(x, s, 5)
     assert abs(found.value - g.mutual_information(2.0, 0.5)) <= found.error
-    x, s = mixture(8000, 2, 2.0)
+    x, s = mixture(20_000, 2, 2.0)
     assert info.mutual_information_with_error(x, s, 5).error < 0.03
 
 

@@ -11,7 +11,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from sklearn.metrics import log_loss as sklearn_log_loss
 
 from fairveil import InputError, metrics
-from fairveil.metrics import accuracy, demographic_parity_gap, equalized_odds_gap, group_rates, macro_auc, roc_auc
+from fairveil.metrics import accuracy, demographic_parity_gap, equalized_odds_gap, group_rates, roc_auc, weighted_auc
 
 
 def test_auc_is_scikit_learns_with_ties():
@@ -29,12 +29,12 @@ def test_scores_of_several_classes_are_scikit_learns():
     p = generator.dirichlet(np.ones(4), 800) + 0.5 * np.eye(4)[truth]
     p /= p.sum(axis=1, keepdims=True)
     expected = roc_auc_score(truth, p, multi_class="ovr", average="weighted")
-    assert macro_auc(p, truth).value == pytest.approx(expected)
+    assert weighted_auc(p, truth).value == pytest.approx(expected)
     assert metrics.log_loss(p, truth).value == pytest.approx(sklearn_log_loss(truth, p))
     guess = p.argmax(axis=1)
     assert metrics.balanced_accuracy(guess, truth).value == pytest.approx(balanced_accuracy_score(truth, guess))
     two = np.stack([1 - p[:, 0], p[:, 0]], axis=1)
-    assert macro_auc(two, truth == 0) == roc_auc(two[:, 1], truth == 0)
+    assert weighted_auc(two, truth == 0) == roc_auc(two[:, 1], truth == 0)
 
 
 def test_intervals_cover_the_truth():
@@ -43,7 +43,7 @@ def test_intervals_cover_the_truth():
     means = np.array([[0.0, 0.0], [0.8, 0.0], [0.0, 0.8]])
     large = generator.integers(0, 3, 200_000)
     exact_macro = _centroid_auc(generator.normal(means[large]), large, means).value
-    hits = np.zeros(6)
+    hits = np.zeros(11)
     runs = 300
     for _ in range(runs):
         truth = generator.random(400) < 0.4
@@ -63,11 +63,23 @@ def test_intervals_cover_the_truth():
         classes = generator.integers(0, 3, 300)
         several = _centroid_auc(generator.normal(means[classes]), classes, means)
         hits[5] += several.low <= exact_macro <= several.high
+        alike = demographic_parity_gap(generator.integers(0, 4, 600), generator.integers(0, 3, 600), resamples=200)
+        hits[6] += alike.low <= 0.0
+        fair = equalized_odds_gap(generator.integers(0, 2, 600), y, groups, resamples=200)
+        hits[7] += fair.total.low <= 0.0
+        signal = generator.normal(size=200)
+        noisy = signal + generator.normal(size=200) / 3
+        explained = metrics.r_squared(signal, noisy, 0.0)
+        hits[8] += explained.low <= 0.9 <= explained.high
+        ranked = metrics.rank_correlation(signal, noisy)
+        hits[9] += ranked.low <= 6 / np.pi * np.arcsin(np.sqrt(0.9) / 2) <= ranked.high
+        apart = metrics.difference(int(generator.binomial(80, 0.7)), 80, int(generator.binomial(40, 0.6)), 40)
+        hits[10] += apart.low <= 0.1 <= apart.high
     assert (hits / runs >= 0.91).all(), hits / runs
 
 
 def _centroid_auc(x, truth, means):
-    return macro_auc(stats.norm.pdf(x[:, None, :] - means[None]).prod(axis=2), truth)
+    return weighted_auc(stats.norm.pdf(x[:, None, :] - means[None]).prod(axis=2), truth)
 
 
 def test_gap_by_hand_for_several_groups_and_values():
@@ -165,6 +177,25 @@ def test_the_band_of_the_error_distribution_covers_it_whole():
         band = metrics.absolute_error_cdf(generator.normal(size=150), np.zeros(150), at=grid)
         inside += ((band["low"] <= truth) & (truth <= band["high"])).all()
     assert inside / 200 >= 0.93
+
+
+def test_what_so_few_rows_can_show_has_no_zero_width():
+    perfect = roc_auc([0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1])
+    assert perfect.value == 1.0
+    assert perfect.low < 0.2
+    gap = demographic_parity_gap([1, 1, 1, 0, 0, 0], list("aaabbb"))
+    assert gap.low < 1.0
+
+
+def test_missing_values_are_refused():
+    for values in ([1.0, np.nan], ["a", None]):
+        with pytest.raises(InputError, match="missing"):
+            demographic_parity_gap([1, 0], values)
+    with pytest.raises(InputError, match="single group"):
+        demographic_parity_gap([1, 0], ["a", "a"])
+    with pytest.raises(InputError, match="positive"):
+        group_rates([0, 0], [0, 0], ["a", "b"])
+    assert group_rates([0, 0], [0, 0], ["a", "b"], positive=1)["selection_rate"].tolist() == [0.0, 0.0]
 
 
 def test_confidence_is_checked():

@@ -7,7 +7,7 @@ from fairveil.auditing import AuditResult, Certificate, audit, certify
 from fairveil.bound import Achieved
 from fairveil.columns import Column
 from fairveil.errors import BudgetNotMet, ClippedWarning, DataNotFound, InputError, TrainingFailed, VeilFileError
-from fairveil.estimators import FairEncoder, FairFrontier, load
+from fairveil.estimators import FairEncoder, FairFrontier, Quantiser, load
 from fairveil.game import History, Training
 from fairveil.objectives import AlphaLoss, AugmentedLagrangian, Penalty
 from fairveil.schema import Schema
@@ -27,6 +27,7 @@ __all__ = [
     "History",
     "InputError",
     "Penalty",
+    "Quantiser",
     "Schema",
     "Training",
     "TrainingFailed",

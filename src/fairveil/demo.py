@@ -86,9 +86,7 @@ def release_shuffled(encoder: FairEncoder, split: Split) -> Shuffled:
     released = encoder.set_params(random_state=None).transform(split.X, sensitive_features=split.S)
     encoder.set_params(random_state=seed)
     order = np.random.default_rng(secrets.randbits(128)).permutation(len(released))
-    frames = [frame.iloc[order].reset_index(drop=True) for frame in (released, split.X, split.S)]
-    targets = {name: values.iloc[order].reset_index(drop=True) for name, values in split.targets.items()}
-    return Shuffled(frames[0], Split(frames[1], frames[2], targets))
+    return Shuffled(released.iloc[order].reset_index(drop=True), split.take(order))
 
 
 def audit_release(train: Shuffled, test: Shuffled, *, progress: bool) -> AuditResult:

@@ -109,9 +109,19 @@ def mutual_information_with_error(
     follows what is still to come, which in many dimensions is most of it.
     """
     points, _, codes = _labelled(x, s)
+    smallest = int(np.bincount(codes).min())
+    parts = min(parts, smallest // (k + 1))
+    if parts < 2:
+        raise InputError(f"The smallest class has {smallest} samples: an error needs at least {2 * (k + 1)}.")
+    # Sorted by class, in random order within: every part holds its share of every class.
     order = np.random.default_rng(seed).permutation(len(points))
-    singles = [mixed_mutual_information(points[p], codes[p], k) for p in np.array_split(order, parts)]
-    half = float(np.mean([mixed_mutual_information(points[p], codes[p], k) for p in np.array_split(order, 2)]))
+    order = order[np.argsort(codes[order], kind="stable")]
+
+    def mean_of(count: int) -> list[float]:
+        return [mixed_mutual_information(points[order[i::count]], codes[order[i::count]], k) for i in range(count)]
+
+    singles = mean_of(parts)
+    half = float(np.mean(mean_of(2)))
     value = mixed_mutual_information(points, codes, k)
     chance = stats.t.ppf(0.975, parts - 1) * float(np.std(singles, ddof=1)) / math.sqrt(parts)
     left = 2.0 ** (-2.0 / points.shape[1])
@@ -177,18 +187,17 @@ def information_bracket(
     return Bracket(of_mean(scores, confidence), upper, max(wins, key=lambda name: wins[name]))
 
 
-def predicted_information(
-    probabilities: ArrayLike, codes: ArrayLike, prior: ArrayLike, confidence: float = 0.95
-) -> Estimate:
+def predicted_information(probabilities: ArrayLike, codes: ArrayLike, confidence: float = 0.95) -> Estimate:
     """A lower bound on I(X; S) in nats: H(S) minus the log-loss of predictions (rows, K) for rows not learned from.
 
-    prior: P(s) from the rows the model learned from.
+    H(S) is that of these rows, whatever the shares were where the model learned: a guess that ignores X gains nothing.
 
-    >>> round(predicted_information([[1.0, 0.0], [0.0, 1.0]], [0, 1], [0.5, 0.5]).value, 4)  # S is told: log 2
+    >>> round(predicted_information([[1.0, 0.0], [0.0, 1.0]], [0, 1]).value, 4)  # S is told: log 2
     0.6931
     """
     told, chosen = np.asarray(probabilities, dtype=np.float64), np.asarray(codes, dtype=np.int64)
-    return of_mean(_gains(told, chosen, np.asarray(prior, dtype=np.float64)), confidence)
+    shares = np.bincount(chosen, minlength=told.shape[1]) / len(chosen)
+    return of_mean(_gains(told, chosen, shares), confidence)
 
 
 def channel_information(

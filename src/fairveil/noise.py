@@ -77,8 +77,8 @@ class NoiseTransformer(TableTransformer):
     """Independent noise on every coordinate of a row, as a transformer with the face of `FairEncoder`.
 
     budget: D, the mean distortion of a row, as `FairEncoder` counts it. A table of numbers gets noise of variance D / d
-    on the schema's scale. In a table with categories the noise falls on their one-hot slots, the largest slot is
-    released, and the noise is as strong as D allows on the fitted rows. Numbers are clipped to their range and grid.
+    on the schema's scale (clipping to the range takes some of it back). In a table with categories the noise falls on
+    their one-hot slots, the largest slot is released, and the noise is as strong as D allows on the fitted rows.
     """
 
     def __init__(self, budget: float = 1.0, *, schema: Schema | None = None, random_state: Any = None) -> None:
@@ -88,7 +88,8 @@ class NoiseTransformer(TableTransformer):
 
     def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
         """Find the schema and the strength of the noise; S and y are not looked at."""
-        if isinstance(self.budget, bool) or not isinstance(self.budget, (int, float)) or not 0 < self.budget < math.inf:
+        number = isinstance(self.budget, (int, float, np.number)) and not isinstance(self.budget, bool)
+        if not number or not 0 < self.budget < math.inf:
             raise InputError(must_be(type(self).__name__, "budget", "a finite number above 0", self.budget))
         table = self._read(X, reset=True)
         self.schema_: Schema = (self.schema or Schema.infer(table)).without_bins()

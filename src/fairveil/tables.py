@@ -104,7 +104,10 @@ def is_copy(column: pa.ChunkedArray, secret: pa.ChunkedArray) -> bool:
     """Whether a column is another one, as it stands or under other names for its values."""
     if column.equals(secret):
         return True
-    coded = [values.combine_chunks().dictionary_encode() for values in (column, secret)]
+    try:
+        coded = [values.combine_chunks().dictionary_encode() for values in (column, secret)]
+    except pa.ArrowNotImplementedError:  # lists and the like: no single values to compare
+        return False
     # Values numbered in the order of their first appearance: equal numbers mean that each determines the other.
     few = len(coded[0].dictionary) <= len(column) // 2
     return few and coded[0].indices.equals(coded[1].indices)

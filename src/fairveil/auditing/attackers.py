@@ -174,7 +174,7 @@ class Sparse:
         return np.asarray(partner * scaled[:, first], dtype=np.float32)
 
 
-#: Products are screened among this many features at most, those that go most with the target alone or vary most.
+#: Products are screened among this many features at most: those that go most with the target alone.
 _MOST_PAIRED = 400
 
 
@@ -228,7 +228,7 @@ def battery(profile: Profile, *, images: bool = False) -> list[Attacker]:
     def boosting(classes: int | None, seed: int) -> list[Model]:
         return [Boosting(classes, *settings, seed) for settings in boosts]
 
-    def logistic(classes: int | None, seed: int) -> list[Model]:
+    def linear(classes: int | None, seed: int) -> list[Model]:
         return [_linear(classes, strength, seed) for strength in ((0.1,) if not full else (0.001, 0.1, 10.0))]
 
     def forest(classes: int | None, seed: int) -> list[Model]:
@@ -255,15 +255,17 @@ def battery(profile: Profile, *, images: bool = False) -> list[Attacker]:
     ]  # fmt: skip
     pictures = [Attacker("CNN", "images", network((128,), 7, True))] if images else []
     if images:
-        return [*pictures, Attacker("logistic", "values", logistic), Attacker("LightGBM", "values", boosting),
-                *networks, Attacker("LightGBM", "details", boosting)]  # fmt: skip
+        return [*pictures, Attacker("linear", "values", linear), Attacker("LightGBM", "values", boosting),
+                Attacker("random forest", "values", forest), Attacker("nearest neighbours", "values", neighbours),
+                *networks, Attacker("LightGBM", "details", boosting),
+                Attacker("sparse linear", "everything", sparse)]  # fmt: skip
     return [
-        Attacker("logistic", "values", logistic),
+        Attacker("linear", "values", linear),
         Attacker("LightGBM", "values", boosting),
         Attacker("random forest", "values", forest),
         Attacker("nearest neighbours", "values", neighbours),
         *networks,
-        Attacker("sparse logistic", "everything", sparse),
+        Attacker("sparse linear", "everything", sparse),
         Attacker("LightGBM", "details", boosting),
         Attacker("LightGBM", "everything", boosting),
     ]

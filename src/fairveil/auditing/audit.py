@@ -20,21 +20,23 @@ from fairveil.auditing.inputs import (
     Released,
     Target,
     check_all,
+    check_parts,
     joint_target,
     make_target,
     read_release,
     read_targets,
+    take_rows,
 )
 from fairveil.auditing.nats import Channel, LogDensity, information_row
-from fairveil.auditing.protocol import Attempt, Evidence, attempt, split_rows
+from fairveil.auditing.protocol import Attempt, Evidence, Parts, attempt, split_rows
 from fairveil.auditing.result import AuditResult
-from fairveil.auditing.scoring import Truth, attack_row, flat, p_values, strongest, worst_gap
+from fairveil.auditing.scoring import Truth, added, attack_row, flat, p_values, strongest, worst_gap
 from fairveil.auditing.tasks import task_models, task_rows
 from fairveil.errors import InputError, must_be
 from fairveil.metrics.estimate import check_confidence
 from fairveil.metrics.parity import SMALL_GROUP
 from fairveil.progress import progress as show
-from fairveil.tables import Table
+from fairveil.tables import Table, missing_mask
 
 #: Further draws of the training rows, where the channel can be called; and the most rows of a part.
 _DRAWS = {"quick": 1, "full": 4}
@@ -84,28 +86,41 @@ def audit(
     before = None if original is None else read_release(original, "original")
     secret_columns, task_columns = read_targets(sensitive, "sensitive"), read_targets(targets, "target")
     check_all(release, before, secret_columns, task_columns)
-    channel = None if log_density is None else Channel.of(release, before, log_density)
     secrets = [make_target(name, column) for name, column in secret_columns.items()]
     tasks = [make_target(name, column) for name, column in task_columns.items()]
-    joint = joint_target(secrets)
     strata = secrets[0].values if secrets[0].classes is not None else None
     parts = split_rows(split, strata, len(release), _MOST_ROWS[profile], seed)
     draws = [] if draw is None else [_drawn(draw, release) for _ in range(_DRAWS[profile])]
-    seen, known = _evidence(release, draws, before, parts)
+    kept = parts.rows
+    if len(kept) < len(release):  # memory is bounded by the rows that take part
+        release, before = take_rows(release, kept), None if before is None else take_rows(before, kept)
+        draws = [take_rows(again, kept) for again in draws]
+        secrets, tasks = ([target.take(kept) for target in targets] for targets in (secrets, tasks))
+        parts = parts.among(kept)
+    channel = None if log_density is None else Channel.of(release, before, log_density)
+    joint = joint_target(secrets)
+    hidden = [*secrets, *([joint] if joint else [])]
+    problems = [text for target in hidden for text in check_parts(target, parts.within(target.rows).named())]
+    if problems:
+        raise InputError(problems)
+    seen, known = _evidence(release, draws, before, parts, shared=test_on_original)
     started.lap("reading")
 
     images = isinstance(release, Pictures)
     attackers = [a for a in battery(profile, images=images) if seen.has(a.view)]
     checks = attackers if profile == "full" else [a for a in attackers if a.name in _CHECKING]
     models = task_models(profile, images=images)
-    hidden = [*secrets, *([joint] if joint else [])]
-    total = len(hidden) * (len(attackers) + 3 * len(checks) + 2) + len(tasks) * (3 * len(models) + 1)
+    given = known is not None
+    total = len(hidden) * (len(attackers) + (2 + given) * len(checks) + 1 + given) + len(tasks) * (
+        (1 + given) * len(models) + 1
+    )
     with _stepper(total, progress) as step:
         attacked = {
-            target.name: attack_all(target, attackers, seen, confidence=confidence, seed=seed, step=step)
+            target.name: attack_all(target, attackers, seen, confidence=confidence, seed=seed, columns=len(hidden),
+                                    step=step)
             for target in hidden
-        }
-        holders = _holders(hidden, seen, confidence, seed, step)
+        }  # fmt: skip
+        holders = _holders(hidden, seen, known, confidence, seed, step)
         started.lap("attacks")
         controls = [
             row
@@ -113,11 +128,10 @@ def audit(
             for row in control_rows(target, checks, seen, known, confidence=confidence, seed=seed, step=step)
         ]
         started.lap("controls")
-        rows = [
-            row
+        used = [
+            task_rows(task, secrets, seen, known, models=models, on_original=test_on_original, confidence=confidence,
+                      seed=seed, step=step)
             for task in tasks
-            for row in task_rows(task, secrets, seen, known, models=models, on_original=test_on_original,
-                                 confidence=confidence, seed=seed, step=step)
         ]  # fmt: skip
         started.lap("tasks")
         nats = _information(hidden, attacked, tasks, models, seen, known, channel, profile, confidence, seed, step)
@@ -125,11 +139,12 @@ def audit(
     reasons = failures(controls)
     settings = {
         "profile": profile,
-        "confidence": confidence,
-        "seed": seed,
+        "confidence": float(confidence),
+        "seed": int(seed),
         "draws": 1 + len(draws),
         "rows": {"train": len(parts.train), "validation": len(parts.validation), "test": len(parts.test)},
         "original_given": before is not None,
+        "missing_cells_in": _with_missing(release),
         "version": fairveil.__version__,
     }
     return AuditResult(
@@ -137,7 +152,8 @@ def audit(
         reasons=tuple(reasons),
         leakage=pd.DataFrame([found.summary for found in attacked.values()]),
         attacks=pd.DataFrame([row for found in attacked.values() for row in found.rows] + holders),
-        tasks=pd.DataFrame(rows),
+        tasks=pd.DataFrame([row for found in used for row in found.rows]),
+        rates=pd.DataFrame([row for found in used for row in found.rates]),
         information=nats,
         controls=pd.DataFrame(controls),
         groups=_group_sizes(secrets, seen),
@@ -148,12 +164,19 @@ def audit(
 
 
 def _evidence(
-    release: Released, draws: list[Released], before: Released | None, parts: Any
+    release: Released, draws: list[Released], before: Released | None, parts: Parts, *, shared: bool
 ) -> tuple[Evidence, Evidence | None]:
-    if isinstance(release, Table) and isinstance(before, Table):
-        shared = shared_features([release, *(d for d in draws if isinstance(d, Table))], before)
-        return Evidence(release, parts, draws, before, shared), Evidence(before, parts, features=shared)
-    return Evidence(release, parts, draws), None if before is None else Evidence(before, parts)
+    features = None
+    if shared and isinstance(release, Table) and isinstance(before, Table):
+        features = shared_features([release, *(d for d in draws if isinstance(d, Table))], before)
+    known = None if before is None else Evidence(before, parts, features=features)
+    return Evidence(release, parts, draws, before, features), known
+
+
+def _with_missing(release: Released) -> list[str]:
+    if isinstance(release, Pictures):
+        return []
+    return [name for name in release.names if missing_mask(release.arrow[name]).any()]
 
 
 def _drawn(draw: Draw, release: Released) -> Released:
@@ -161,6 +184,12 @@ def _drawn(draw: Draw, release: Released) -> Released:
     same = len(again) == len(release) and type(again) is type(release)
     if not same or (isinstance(again, Table) and isinstance(release, Table) and again.names != release.names):
         raise InputError("draw() must give another release of the same rows: as many of them, with the same columns.")
+    if isinstance(again, Table) and isinstance(release, Table):
+        repeated = again.arrow.equals(release.arrow)
+    else:
+        repeated = np.array_equal(again.array, release.array)  # type: ignore[union-attr]
+    if repeated:
+        raise InputError("draw() gives the same release again. Is random_state fixed? Each call must draw anew.")
     return again
 
 
@@ -180,15 +209,16 @@ def attack_all(
     *,
     confidence: float = 0.95,
     seed: int = 0,
+    columns: int = 1,
     step: Callable[[str], None] = lambda note: None,
 ) -> Found:
-    """Let every attacker try one column, and pay for having tried them all."""
+    """Let every attacker try one column, and pay for having tried them all (and this many columns)."""
     attempts = []
     for attacker in attackers:
         step(f"{target.name}: {attacker.name} on {attacker.view}")
         attempts.append(attempt(attacker, seen, target, seed))
     truth = Truth.of(target, seen.parts)
-    adjusted = p_values(attempts, truth, seed)
+    adjusted = p_values(attempts, truth, seed, columns)
     rows = [attack_row(a, truth, p, confidence) for a, p in zip(attempts, adjusted, strict=True)]
     gap, predictor = worst_gap(attempts, truth, confidence)
     summary = strongest(pd.DataFrame(rows), attempts, truth, confidence)
@@ -196,18 +226,25 @@ def attack_all(
 
 
 def _holders(
-    hidden: list[Target], seen: Evidence, confidence: float, seed: int, step: Callable[[str], None]
-) -> list[dict[str, Any]]:
-    """The attacker who holds the originals too. No part of the maximum: the originals alone tell S already."""
-    if not seen.has("original"):
+    hidden: list[Target], seen: Evidence, known: Evidence | None, confidence: float, seed: int,
+    step: Callable[[str], None],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The attacker who holds the originals too. No part of the maximum: the originals alone tell S already.
+
+    added: by how much the release raises its accuracy (or lowers its squared error, in variances) above the originals
+    alone, row by row.
+    """
+    if known is None or not seen.has("original"):
         return []
     boosting = next(a for a in battery("quick") if a.name == "LightGBM")
     rows = []
     for target in hidden:
         step(f"{target.name}: LightGBM on the release and the original")
         made = attempt(Attacker("LightGBM", "original", boosting.candidates), seen, target, seed)
+        alone = attempt(Attacker("LightGBM", "values", boosting.candidates), known, target, seed)
         truth = Truth.of(target, seen.parts)
-        rows.append(attack_row(made, truth, p_values([made], truth, seed)[0], confidence))
+        row = attack_row(made, truth, p_values([made], truth, seed)[0], confidence)
+        rows.append({**row, **flat("added", added(made, alone, truth, confidence))})
     return rows
 
 

@@ -15,7 +15,7 @@ The confidence is split between the bounds that are tried, the pairs of groups a
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
@@ -55,12 +55,20 @@ class Certificate:
     def __str__(self) -> str:
         names = {"demographic_parity": "ΔDemP", "equalized_odds": "ΔEO(y) for every y"}
         if self.bound >= 1.0:
-            return f"Nothing is certified: {self.rows:,} rows are too few for {self.cells} cells."
+            return (
+                f"Nothing is certified: no bound below 1 follows from these {self.rows:,} rows and {self.cells} cells."
+            )
+        groups = sorted({*self.pairs["first"].astype(str), *self.pairs["second"].astype(str)})
         terms = " ".join(f"({i}) {text}" for i, text in enumerate(self.assumptions, 1))
         return (
-            f"Certified at confidence {self.confidence:g}: {names[self.notion]} of any predictor on this release is at "
-            f"most {self.bound:.4f}. Evidence: {self.evidence} Assumptions: {terms}"
+            f"Certified at confidence {self.confidence:g}: {names[self.notion]} between {', '.join(groups)} of any "
+            f"predictor on this release is at most {self.rounded:.4f}. Evidence: {self.evidence} Assumptions: {terms}"
         )
+
+    @property
+    def rounded(self) -> float:
+        """The bound to four digits, rounded up: what is printed must hold too."""
+        return math.ceil(self.bound * 1e4 - 1e-9) / 1e4
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
@@ -120,20 +128,25 @@ def certify_from(
     alphabet: int,
     evidence: str,
     *,
+    names: Sequence[Any] | None = None,
     transition: ArrayLike | Mapping[Any, ArrayLike] | None = None,
     given: ArrayLike | None = None,
     confidence: float = 0.95,
 ) -> Certificate:
-    """`certify` for rows that are known to be no training rows; `evidence` says how."""
+    """`certify` for rows that are known to be no training rows; `evidence` says how.
+
+    names: all groups that there are. One without rows here leaves nothing to certify (a bound of 1).
+    """
     check_confidence(confidence)
     codes = _check_cells(cells, alphabet)
     truth = np.zeros(len(codes), dtype=np.int64) if given is None else same_length(cells=codes, given=given)[1]
-    names = np.unique(groups)
-    if len(names) < 2:
+    every = np.unique(groups).tolist() if names is None else list(names)
+    if len(every) < 2:
         raise InputError("The sensitive column holds one single value: there are no groups to compare.")
-    channels = None if transition is None else _check_transition(transition, names, alphabet)
+    channels = None if transition is None else _check_transition(transition, every, alphabet)
+    reach = {} if channels is None else {name: contraction(matrix) for name, matrix in channels.items()}
     within = np.unique(truth)
-    tests = list(combinations(names.tolist(), 2))
+    tests = list(combinations(every, 2))
     level = (1.0 - confidence) / (len(tests) * len(within))
     found = []
     for y in within.tolist():
@@ -143,7 +156,10 @@ def certify_from(
                 counts = [np.bincount(side, minlength=alphabet) for side in sides]
                 pair = _from_draws(counts[0], counts[1], level)
             else:
-                pair = _from_inputs(sides, [channels[first], channels[second]], level)
+                counts = [np.bincount(side, minlength=alphabet) for side in sides]
+                observed, bound = channel_bound(counts[0], counts[1], channels[first], channels[second], level,
+                                                (reach[first], reach[second]))  # fmt: skip
+                pair = {"observed": observed, "bound": bound, "method": "channel"}
             found.append({"first": first, "second": second, "given": None if given is None else y,
                           "first_rows": len(sides[0]), "second_rows": len(sides[1]), **pair})  # fmt: skip
     frame = pd.DataFrame(found)
@@ -181,15 +197,23 @@ def interval_bound(first: NDArray[np.int64], second: NDArray[np.int64], level: f
 
 
 def channel_bound(
-    first: NDArray[np.int64], second: NDArray[np.int64], one: Array, other: Array, level: float
+    first: NDArray[np.int64],
+    second: NDArray[np.int64],
+    one: Array,
+    other: Array,
+    level: float,
+    reach: tuple[float, float] | None = None,
 ) -> tuple[float, float]:
-    """TV of the exact images of two groups of input cells (counts) under their channels; and its upper bound."""
+    """TV of the exact images of two groups of input cells (counts) under their channels; and its upper bound.
+
+    reach: the contractions of the two channels, if they are known already.
+    """
     n, m = int(first.sum()), int(second.sum())
     if not n or not m:
         return 0.0, 1.0
     observed = _variation(first / n @ one, second / m @ other)
-    reach = contraction(one) ** 2 / n + contraction(other) ** 2 / m
-    return observed, min(1.0, observed + math.sqrt(reach * math.log(1 / level) / 2))
+    a, b = reach or (contraction(one), contraction(other))
+    return observed, min(1.0, observed + math.sqrt((a**2 / n + b**2 / m) * math.log(1 / level) / 2))
 
 
 def contraction(transition: Array) -> float:
@@ -209,12 +233,6 @@ def _from_draws(first: NDArray[np.int64], second: NDArray[np.int64], level: floa
     method = min(bounds, key=lambda name: bounds[name])
     observed = _variation(first / max(first.sum(), 1), second / max(second.sum(), 1))
     return {"observed": observed, "bound": bounds[method], "method": method}
-
-
-def _from_inputs(sides: list[NDArray[np.int64]], channels: list[Array], level: float) -> dict[str, Any]:
-    counts = [np.bincount(side, minlength=len(channel)) for side, channel in zip(sides, channels, strict=True)]
-    observed, bound = channel_bound(counts[0], counts[1], channels[0], channels[1], level)
-    return {"observed": observed, "bound": bound, "method": "channel"}
 
 
 def _variation(p: Array, q: Array) -> float:
@@ -238,13 +256,13 @@ def _check_cells(cells: NDArray[np.generic], alphabet: int) -> NDArray[np.int64]
 
 
 def _check_transition(
-    transition: ArrayLike | Mapping[Any, ArrayLike], names: NDArray[np.generic], alphabet: int
+    transition: ArrayLike | Mapping[Any, ArrayLike], names: Sequence[Any], alphabet: int
 ) -> dict[Any, Array]:
-    given = transition if isinstance(transition, Mapping) else dict.fromkeys(names.tolist(), transition)
-    absent = [name for name in names.tolist() if name not in given]
+    given = transition if isinstance(transition, Mapping) else dict.fromkeys(names, transition)
+    absent = [name for name in names if name not in given]
     if absent:
         raise InputError(f"The transition lacks a matrix for {len(absent)} of the {len(names)} groups.")
-    channels = {name: np.asarray(given[name], dtype=np.float64) for name in names.tolist()}
+    channels = {name: np.asarray(given[name], dtype=np.float64) for name in names}
     for matrix in channels.values():
         if matrix.ndim != 2 or len(matrix) != alphabet:
             raise InputError(f"A transition must have a row for each of the {alphabet} cells. It is {matrix.shape}.")
@@ -262,6 +280,10 @@ def _disjoint(count: int, rows: Iterable[Any] | None, trained_on: Iterable[Any])
     identifiers = list(rows)
     if len(identifiers) != count:
         raise InputError(f"There are {count} cells but {len(identifiers)} row identifiers.")
+    if len(set(identifiers)) < count:
+        raise InputError("Some row identifiers occur twice: each row counts once, or the rows are not independent.")
+    if {type(i) for i in identifiers}.isdisjoint({type(i) for i in trained}):
+        raise InputError("The identifiers in rows= and trained_on= are of different types, so none can be equal.")
     both = [i for i, identifier in enumerate(identifiers) if identifier in trained]
     if both:
         raise InputError(
@@ -274,7 +296,7 @@ def _disjoint(count: int, rows: Iterable[Any] | None, trained_on: Iterable[Any])
 def _assumptions(known_channel: bool) -> tuple[str, ...]:
     shared = (
         "the rows are independent draws, group by group, from the population on which the release will be used;",
-        "the cells were fixed before these rows were seen, and each record is released once;",
+        "cells, channel and the choice between them were fixed without these rows; each record is released once;",
         "a predictor sees the released cell and nothing else about a record (no row order, no side channel).",
     )
     extra = "releases are drawn from exactly the transition matrix given;"

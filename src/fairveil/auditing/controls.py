@@ -17,7 +17,7 @@ from fairveil.auditing.scoring import FOUND, Truth, attack_row, p_values
 
 #: The share of rows in which the planted column shows S.
 PLANTED = 0.2
-#: Shuffled S counts as found only below this: chance must not throw audits away.
+#: Shuffled S counts as found only at this: chance must not throw audits away.
 _SURELY = 0.001
 
 
@@ -67,7 +67,7 @@ def failures(rows: Sequence[dict[str, Any]]) -> list[str]:
     told = {
         "original data": "Attackers do not find {0!r} in the original data: failing on the release shows nothing.",
         "planted leak": "Attackers do not find a planted leak of {0!r}: there are too few rows for this audit.",
-        "shuffled S": "Attackers find {0!r} after it was shuffled: rows are not independent, or the split is broken.",
+        "shuffled S": "Attackers find {0!r} after it was shuffled: the audit itself is broken. Please report it.",
     }
     return [told[row["control"]].format(row["sensitive"]) for row in rows if not row["passed"]]
 

@@ -1,7 +1,7 @@
 """What callers hand to `audit`, checked: every problem is named at once, and never a value of the data."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ from fairveil.tables import Table, is_copy, is_frame, missing_mask, read_columns
 
 #: A column of numbers with more distinct values than this is a number, not a class.
 _MOST_CLASSES = 30
+_MOST_WHOLE_CLASSES = 256
 #: A group of S with fewer rows cannot be split into training, validation and test rows.
 FEWEST_OF_A_GROUP = 20
+FEWEST_OF_A_PART = 2
 FEWEST_ROWS = 200
 
 Draw = Callable[[], Any]
@@ -37,6 +39,10 @@ class Target:
     def classes(self) -> int | None:
         """How many, or None for numbers."""
         return len(self.labels) or None
+
+    def take(self, rows: NDArray[np.int64]) -> "Target":
+        """Only these rows of the table, in order."""
+        return replace(self, values=self.values[rows], rows=np.arange(len(rows)))
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,13 @@ def read_release(data: Any, what: str) -> Released:
     return read_table(array[:, None] if array.ndim == 1 else array)
 
 
+def take_rows(released: Released, rows: NDArray[np.int64]) -> Released:
+    """Only these rows."""
+    if isinstance(released, Pictures):
+        return Pictures(released.array[rows])
+    return replace(released, arrow=released.arrow.take(pa.array(rows)))
+
+
 def read_targets(targets: Any, default: str) -> dict[str, pa.ChunkedArray]:
     """Columns by name, from a mapping, a frame, a series or an array."""
     if targets is None:
@@ -91,7 +104,7 @@ def make_target(name: str, column: pa.ChunkedArray) -> Target:
     gone = missing_mask(column)
     rows = np.arange(len(values))
     numeric = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
-    if numeric and len(np.unique(values[~gone].astype(np.float64))) > _MOST_CLASSES:
+    if numeric and not _is_class(values[~gone].astype(np.float64)):
         if gone.any():
             raise InputError(
                 f"{name!r} has missing values ({rows_named(np.flatnonzero(gone).tolist())}). Drop those rows."
@@ -104,10 +117,29 @@ def make_target(name: str, column: pa.ChunkedArray) -> Target:
     return Target(name, codes.astype(np.float64), tuple(labels.tolist()), rows)
 
 
-def joint_target(targets: list[Target]) -> Target | None:
-    """The joint value of several discrete columns; rows of combinations too rare to be learned are left out."""
-    if len(targets) < 2 or any(target.classes is None for target in targets):
+def _is_class(numbers: NDArray[np.float64]) -> bool:
+    """Few values, or whole numbers (a code, a year) each of which occurs often."""
+    distinct, counts = np.unique(numbers, return_counts=True)
+    if len(distinct) <= _MOST_CLASSES:
+        return True
+    whole = bool(np.all(distinct == np.round(distinct)))
+    return whole and len(distinct) <= _MOST_WHOLE_CLASSES and bool(counts.min() >= FEWEST_OF_A_GROUP)
+
+
+def in_quarters(target: Target) -> Target:
+    """A number as four classes of equally many rows; classes stay as they are."""
+    if target.classes is not None:
+        return target
+    edges = np.quantile(target.values, [0.25, 0.5, 0.75])
+    labels = ("lowest quarter", "second quarter", "third quarter", "highest quarter")
+    return Target(target.name, np.digitize(target.values, edges).astype(np.float64), labels, target.rows)
+
+
+def joint_target(columns: list[Target]) -> Target | None:
+    """The joint value of several columns (numbers in quarters); combinations too rare to be learned are left out."""
+    if len(columns) < 2 or all(column.classes is None for column in columns):
         return None
+    targets = [in_quarters(column) for column in columns]
     codes = np.stack([target.values.astype(np.int64) for target in targets], axis=1)
     combos, joint, counts = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
     joint = joint.reshape(-1)
@@ -143,6 +175,8 @@ def check_all(
     if not problems:
         for name, column in secrets.items():
             problems += _group_problems(name, column)
+        for name, column in targets.items():
+            problems += _target_problems(name, column)
         problems += _copies(released, secrets) + _new_missing(released, original)
     if problems:
         raise InputError(problems)
@@ -164,6 +198,26 @@ def _group_problems(name: str, column: pa.ChunkedArray) -> list[str]:
     return [
         f"The sensitive column {name!r} has {small} group(s) of fewer than {FEWEST_OF_A_GROUP} rows (the smallest has "
         f"{int(sizes.min())}). Nothing can be said of them: merge them with others, or leave their rows out."
+    ]
+
+
+def _target_problems(name: str, column: pa.ChunkedArray) -> list[str]:
+    try:
+        target = make_target(name, column)
+    except InputError as error:
+        return [str(error)]
+    return [f"The target column {name!r} holds one single value: there is nothing to predict."] * (target.classes == 1)
+
+
+def check_parts(target: Target, parts: dict[str, NDArray[np.int64]]) -> list[str]:
+    """Every group of S must be there to be learned, tuned on and scored."""
+    if target.classes is None:
+        return []
+    return [
+        f"The {name} rows hold fewer than {FEWEST_OF_A_PART} rows of {int(few.sum())} group(s) of {target.name!r}: "
+        "nothing can be learned or said of them. Use another split, or merge groups."
+        for name, rows in parts.items()
+        if (few := np.bincount(target.values[rows].astype(np.int64), minlength=target.classes) < FEWEST_OF_A_PART).any()
     ]
 
 

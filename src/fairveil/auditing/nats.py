@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from scipy import special
 from sklearn.decomposition import PCA
 
 from fairveil.auditing.attackers import Array, loss_of
@@ -21,6 +22,7 @@ from fairveil.tables import Table, missing_mask
 
 #: The layer before the output (the supplement's Section `MIestimation`): small for few classes, else wide, then PCA.
 _FEW_CLASSES, _SMALL, _WIDE, _COMPONENTS = 8, 8, 128, 12
+_FEWEST_OF_A_CLASS = 30
 
 
 LogDensity = Callable[[Array, Array], Array]
@@ -78,19 +80,23 @@ def information_row(
     """
     truth = Truth.of(target, release.parts)
     codes = truth.test.astype(np.int64)
-    prior = np.bincount(truth.values[truth.parts.train].astype(np.int64), minlength=target.classes or 0)
-    prior = prior / prior.sum()
+    shares = np.bincount(codes) / len(codes)
     best = min(attempts, key=lambda attempt: loss_of(attempt.validation, truth.validation))
     row: dict[str, Any] = {"column": target.name, "role": role, "rows": len(codes),
-                           "entropy": float(-np.sum(prior[prior > 0] * np.log(prior[prior > 0])))}  # fmt: skip
-    row |= {**flat("lower", predicted_information(best.test, codes, prior, confidence)), "model": best.name}
+                           "entropy": float(special.entr(shares).sum())}  # fmt: skip
+    row |= {**flat("lower", predicted_information(best.test, codes, confidence)), "model": best.name}
     if channel is not None:
         row |= flat("upper", channel.information(truth.parts.test, codes, confidence))
-    found = mutual_information_with_error(embedding(target, release, epochs, seed), codes)
+    # Neighbours need company: classes with few test rows take no part in the estimate.
+    frequent = np.isin(codes, np.flatnonzero(np.bincount(codes) >= _FEWEST_OF_A_CLASS))
+    if len(np.unique(codes[frequent])) < 2:
+        return row
+    found = mutual_information_with_error(embedding(target, release, epochs, seed)[frequent], codes[frequent])
     row |= {"embedding": found.value, "embedding_error": found.error}
     if original is not None:
-        before = mutual_information_with_error(embedding(target, original, epochs, seed), codes).value
-        row |= {"embedding_original": before, "normalised": found.value / before if before > 0 else np.nan}
+        before = mutual_information_with_error(embedding(target, original, epochs, seed)[frequent], codes[frequent])
+        row |= {"embedding_original": before.value,
+                "normalised": found.value / before.value if before.value > 0 else np.nan}  # fmt: skip
     return row
 
 

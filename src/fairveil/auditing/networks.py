@@ -72,8 +72,11 @@ class Network:
         if self.images:
             channels, height, across = shape
             for filters in (32, 64):
-                layers += [nn.Conv2d(channels, filters, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-                channels, height, across = filters, height // 2, across // 2
+                layers += [nn.Conv2d(channels, filters, 3, padding=1), nn.ReLU()]
+                channels = filters
+                if min(height, across) >= 2:
+                    layers.append(nn.MaxPool2d(2))
+                    height, across = height // 2, across // 2
             layers.append(nn.Flatten())
             width = channels * height * across
         for size in self.hidden:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from fairveil.auditing.attackers import Array, Attacker, Matrix, Model, loss_of
-from fairveil.auditing.features import FeatureMap, kept_values
+from fairveil.auditing.features import FeatureMap, kept_values, order_features
 from fairveil.auditing.inputs import Pictures, Released, Target
 from fairveil.errors import InputError, rows_named
 from fairveil.tables import Table
@@ -26,6 +26,19 @@ class Parts:
     train: NDArray[np.int64]
     validation: NDArray[np.int64]
     test: NDArray[np.int64]
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """All rows that take part, in order."""
+        return np.sort(np.concatenate([self.train, self.validation, self.test]))
+
+    def named(self) -> dict[str, NDArray[np.int64]]:
+        """The parts by name."""
+        return dict(zip(PARTS, (self.train, self.validation, self.test), strict=True))
+
+    def among(self, rows: NDArray[np.int64]) -> "Parts":
+        """The same parts as positions among these rows."""
+        return Parts(*(np.searchsorted(rows, part) for part in (self.train, self.validation, self.test)))
 
     def within(self, rows: NDArray[np.int64]) -> "Parts":
         """Only these rows."""
@@ -79,12 +92,12 @@ class Evidence:
         self.rows = len(released)
         self._views: dict[str, Matrix] = {}
         self._extra: list[dict[str, Matrix]] = [{} for _ in draws]
-        position = np.arange(self.rows)
+        order = order_features(self.rows, (parts.train, parts.validation, parts.test))
         if isinstance(released, Pictures):
-            self._add_pictures(released, [draw for draw in draws if isinstance(draw, Pictures)], position)
+            self._add_pictures(released, [draw for draw in draws if isinstance(draw, Pictures)], order)
         else:
             tables = [draw for draw in draws if isinstance(draw, Table)]
-            self._add_table(released, tables, original, features or FeatureMap.of([released, *tables]), position)
+            self._add_table(released, tables, original, features or FeatureMap.of([released, *tables]), order)
 
     def view(self, name: str) -> Matrix:
         """All rows of the release, as this view shows them."""
@@ -114,51 +127,46 @@ class Evidence:
         other._extra = []
         return other
 
-    def with_test_rows_of(self, other: "Evidence") -> "Evidence":
-        """The same training rows; test rows as another release of them shows them through the same features."""
-        crossed = object.__new__(Evidence)
-        crossed.parts, crossed.rows, crossed._extra = self.parts, self.rows, self._extra
-        crossed._views = {}
-        for name in set(self._views) & set(other._views):
-            crossed._views[name] = self._views[name].copy()
-            crossed._views[name][self.parts.test] = other._views[name][self.parts.test]
-        return crossed
-
     def _add_table(
         self,
         table: Table,
         draws: list[Table],
         original: Released | None,
         features: FeatureMap,
-        position: NDArray[np.int64],
+        order: Matrix,
     ) -> None:
-        self._views = {"values": features.values(table), "details": features.details(table, position)}
+        self._views = {"values": features.values(table), "details": np.hstack([features.details(table), order])}
         train = self.parts.train
         for extra, draw in zip(self._extra, draws, strict=True):
             extra["values"] = features.values(draw)[train]
-            extra["details"] = features.details(draw, position)[train]
+            extra["details"] = np.hstack([features.details(draw), order])[train]
         if isinstance(original, Table):
             known = FeatureMap.of([original]).values(original)
             self._views["original"] = np.hstack([self._views["values"], known, kept_values(table, original)])
 
-    def _add_pictures(self, pictures: Pictures, draws: list[Pictures], position: NDArray[np.int64]) -> None:
-        order = np.stack([position / max(len(position), 1), *(position % p / p for p in range(2, 11))], axis=1)
-        self._views = {"images": pictures.array, "values": pictures.array.reshape(len(pictures), -1),
-                       "details": order.astype(np.float32)}  # fmt: skip
+    def _add_pictures(self, pictures: Pictures, draws: list[Pictures], order: Matrix) -> None:
+        self._views = _picture_views(pictures.array, order)
         for extra, draw in zip(self._extra, draws, strict=True):
-            part = draw.array[self.parts.train]
-            extra |= {"images": part, "values": part.reshape(len(part), -1),
-                      "details": self._views["details"][self.parts.train]}  # fmt: skip
+            extra |= _picture_views(draw.array[self.parts.train], order[self.parts.train])
+
+
+def _picture_views(images: Matrix, order: Matrix) -> dict[str, Matrix]:
+    """Images whole and as rows of pixels; the last bit of every pixel where they are whole numbers; the row order."""
+    flat = images.reshape(len(images), -1)
+    whole = bool(np.all(flat == np.round(flat)))
+    details = [(flat % 2).astype(np.float32), order] if whole else [order]
+    return {"images": images, "values": flat, "details": np.hstack(details)}
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attacker predicts for validation and for test rows."""
+    """What one attacker predicts for validation and test rows, and for test rows of another release if asked."""
 
     attacker: str
     view: str
     validation: Array
     test: Array
+    other: Array | None = None
 
     @property
     def name(self) -> str:
@@ -166,9 +174,18 @@ class Attempt:
         return f"{self.attacker} ({self.view})"
 
 
-def attempt(attacker: Attacker, evidence: Evidence, target: Target, seed: int,
-            values: Array | None = None) -> Attempt:  # fmt: skip
-    """Fit every candidate on training rows, let the best on validation rows predict. values: another truth to learn."""
+def attempt(
+    attacker: Attacker,
+    evidence: Evidence,
+    target: Target,
+    seed: int,
+    values: Array | None = None,
+    also: Evidence | None = None,
+) -> Attempt:
+    """Fit every candidate on training rows, let the best on validation rows predict.
+
+    values: another truth to learn. also: other rows, seen through the same features, to predict too.
+    """
     truth = target.values if values is None else values
     parts = evidence.parts.within(target.rows)
     x, y = evidence.training(attacker.view, target, truth)
@@ -182,4 +199,5 @@ def attempt(attacker: Attacker, evidence: Evidence, target: Target, seed: int,
             best = (loss, model, seen)
     assert best[1] is not None
     assert best[2] is not None
-    return Attempt(attacker.name, attacker.view, best[2], best[1].predict(final))
+    other = None if also is None else best[1].predict(also.view(attacker.view)[parts.test])
+    return Attempt(attacker.name, attacker.view, best[2], best[1].predict(final), other)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 from fairveil.auditing.certificate import Certificate
@@ -15,7 +16,7 @@ from fairveil.errors import InputError
 from fairveil.report import write_page
 
 _FORMAT = "fairveil-audit-1"
-_FRAMES = ("leakage", "attacks", "tasks", "information", "controls", "groups")
+_FRAMES = ("leakage", "attacks", "tasks", "rates", "information", "controls", "groups")
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,8 @@ class AuditResult:
     valid: whether every control came out as it must; if not, `reasons` say which did not and nothing else counts.
     leakage: for each sensitive column (and their joint value) the maximum over attackers, with simultaneous intervals,
         and `worst_gap`: the largest ΔDemP of a predictor made from an attacker.
-    attacks: every attacker. tasks: downstream models. information: nats. controls: what had to succeed and to fail.
+    attacks: every attacker. tasks: downstream models. rates: how each group fares under them, for binary tasks.
+    information: nats. controls: what had to succeed and to fail.
     groups: sizes of the groups of S among the test rows. certificate: the certified bound, if one was handed in.
     settings: profile, confidence, rows of each part, draws, seed. seconds: how long each stage took.
     """
@@ -35,6 +37,7 @@ class AuditResult:
     leakage: pd.DataFrame
     attacks: pd.DataFrame
     tasks: pd.DataFrame
+    rates: pd.DataFrame
     information: pd.DataFrame
     controls: pd.DataFrame
     groups: pd.DataFrame
@@ -50,30 +53,37 @@ class AuditResult:
     @property
     def found(self) -> bool:
         """Whether any attacker found S beyond chance, having paid for all that were tried."""
+        self._refuse_invalid()
         return bool(self.leakage["found"].any())
 
     @property
     def max_advantage(self) -> float:
         """The largest advantage of any attacker on any sensitive column: accuracy above the majority rate, or R^2."""
+        self._refuse_invalid()
         return float(self.leakage["advantage"].max())
+
+    def _refuse_invalid(self) -> None:
+        if not self.valid:
+            raise InputError(f"This audit is invalid and says nothing: {' '.join(self.reasons)}")
 
     def verdict(self) -> str:
         """One paragraph for a curator."""
         if not self.valid:
-            return f"INVALID. {' '.join(self.reasons)} What follows must not be relied on."
+            return f"INVALID: nothing is reported. {' '.join(self.reasons)}"
         lines = []
         for row in self.leakage.to_dict("records"):
             name = row["sensitive"]
             if "accuracy" in row and not _absent(row["accuracy"]):
                 how = (
                     f"guesses {name!r} right in {_percent(row, 'accuracy')} of {row['rows']:,} rows, where naming the "
-                    f"most frequent value is right in {100 * row['majority']:.1f} %; AUC {_range(row, 'auc')}"
+                    f"most frequent value is right in {100 * row['majority']:.1f} %. The largest AUC is "
+                    f"{_range(row, 'auc')}"
                 )
             else:
                 how = f"explains {_percent(row, 'advantage')} of the variance of {name!r}"
             told = "It knows more than chance" if row["found"] else "That is no more than chance"
             lines.append(f"The strongest of {row['attackers']} attackers {how}. {told} (p = {row['p_value']:.3f}). A "
-                         f"predictor made from it has ΔDemP {_range(row, 'worst_gap')}.")  # fmt: skip
+                         f"predictor made from an attacker's scores has ΔDemP {_range(row, 'worst_gap')}.")  # fmt: skip
         if self.certified is not None:
             lines.append(str(self.certified))
         return " ".join(lines)
@@ -81,33 +91,39 @@ class AuditResult:
     def summary(self, console: Console | None = None) -> None:
         """Print the verdict and the tables to the terminal."""
         console = console or Console(width=None if Console().is_terminal else 140)
-        console.print(self.verdict(), highlight=False)
+        console.print(self.verdict(), highlight=False, markup=False)  # names come from the data
+        if not self.valid:
+            console.print(self._control_table())
+            return
         attacks = RichTable(title="Attacks (test rows)")
         for name in ("sensitive", "attacker", "accuracy", "majority", "AUC", "advantage", "p"):
             attacks.add_column(name, justify="left" if name in ("sensitive", "attacker") else "right")
         for row in self.attacks.to_dict("records"):
-            attacks.add_row(row["sensitive"], f"{row['attacker']} ({row['view']})", _range(row, "accuracy"),
+            attacks.add_row(escape(row["sensitive"]), f"{row['attacker']} ({row['view']})", _range(row, "accuracy"),
                             _number(row.get("majority")), _range(row, "auc"), _range(row, "advantage"),
                             _number(row["p_value"]))  # fmt: skip
         console.print(attacks)
         if len(self.tasks):
             console.print(self._task_table())
+        console.print(self._control_table())
+
+    def _control_table(self) -> RichTable:
         controls = RichTable(title="Controls")
         for name in ("control", "sensitive", "attacker", "must", "did", "passed"):
             controls.add_column(name)
         for row in self.controls.to_dict("records"):
             did = "succeed" if row["found"] else "fail"
-            controls.add_row(row["control"], row["sensitive"], row["attacker"], row["expected"], did,
+            controls.add_row(row["control"], escape(row["sensitive"]), row["attacker"], row["expected"], did,
                              "yes" if row["passed"] else "NO")  # fmt: skip
-        console.print(controls)
+        return controls
 
     def _task_table(self) -> RichTable:
         table = RichTable(title="Tasks (test rows)")
         for name in ("target", "model", "tested on", "utility", "original data", "sensitive", "ΔDemP", "ΔEO"):
             table.add_column(name, justify="right" if name in ("utility", "original data", "ΔDemP", "ΔEO") else "left")
         for row in self.tasks.to_dict("records"):
-            table.add_row(row["target"], row["model"], row["tested_on"], _range(row, "utility"),
-                          _range(row, "baseline"), row["sensitive"], _range(row, "parity_gap"),
+            table.add_row(escape(row["target"]), row["model"], row["tested_on"], _range(row, "utility"),
+                          _range(row, "baseline"), escape(row["sensitive"]), _range(row, "parity_gap"),
                           _range(row, "odds_gap"))  # fmt: skip
         return table
 

@@ -15,21 +15,23 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fairveil.auditing.attackers import Array
-from fairveil.auditing.inputs import Target
+from fairveil.auditing.inputs import Target, in_quarters
 from fairveil.auditing.protocol import Attempt, Parts
 from fairveil.metrics import (
     Estimate,
     accuracy,
     balanced_accuracy,
-    demographic_parity_gap,
+    difference,
     log_loss,
-    macro_auc,
     of_mean,
+    r_squared,
+    rank_correlation,
+    weighted_auc,
 )
 
 PERMUTATIONS = 999
-#: S counts as found at an adjusted p-value of at most this: one in a hundred audits of a harmless release cries wolf.
-FOUND = 0.01
+#: S counts as found at an adjusted p-value of at most this: one in fifty audits of a harmless release cries wolf.
+FOUND = 0.02
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ class Truth:
         return np.asarray(self.values[self.parts.validation])
 
     @property
+    def center(self) -> float:
+        """The mean of the training rows: the best constant guess of a number."""
+        return float(np.mean(self.values[self.parts.train]))
+
+    @property
     def majority(self) -> int:
         """The most frequent class of the training rows."""
         return int(np.bincount(self.values[self.parts.train].astype(np.int64)).argmax())
@@ -80,23 +87,35 @@ def scores(attempt: Attempt, truth: Truth, confidence: float) -> dict[str, Estim
     """
     s, p = truth.test, attempt.test
     if truth.target.classes is None:
-        residual = (s - p) ** 2 / np.mean((s - np.mean(truth.values[truth.parts.train])) ** 2)
-        explained = of_mean(1.0 - residual, confidence)
-        return {"advantage": explained, "correlation": _spearman(p, s, confidence)}
+        explained = r_squared(p, s, truth.center, confidence)
+        return {"advantage": explained, "correlation": rank_correlation(p, s, confidence)}
     codes = s.astype(np.int64)
     guess = p.argmax(axis=1)
     gain = (guess == codes).astype(float) - (codes == truth.majority)
     return {
         "accuracy": accuracy(guess, codes, confidence),
-        "advantage": of_mean(gain, confidence),
+        "advantage": _gain(gain, confidence),
         "balanced_accuracy": balanced_accuracy(guess, codes, confidence),
-        "auc": macro_auc(p, codes, confidence),
+        "auc": weighted_auc(p, codes, confidence),
         "log_loss": log_loss(p, codes, confidence),
     }
 
 
-def p_values(attempts: Sequence[Attempt], truth: Truth, seed: int) -> list[float]:
-    """Adjusted p-values, one an attacker, of "the release tells nothing of S"."""
+def added(first: Attempt, second: Attempt, truth: Truth, confidence: float) -> Estimate:
+    """By how much one attacker guesses better than another on the same rows: accuracy, or explained variance."""
+    s = truth.test
+    if truth.target.classes is None:
+        scale = float(np.mean((s - truth.center) ** 2))
+        return of_mean(((s - second.test) ** 2 - (s - first.test) ** 2) / scale, confidence)
+    right = [(attempt.test.argmax(axis=1) == s).astype(float) for attempt in (first, second)]
+    return _gain(right[0] - right[1], confidence)
+
+
+def p_values(attempts: Sequence[Attempt], truth: Truth, seed: int, columns: int = 1) -> list[float]:
+    """Adjusted p-values, one an attacker, of "the release tells nothing of S".
+
+    columns: how many sensitive columns are attacked in all; each p-value pays for them too (Bonferroni).
+    """
     s = truth.test
     tables = [_ranks(attempt.test, truth.target.classes) for attempt in attempts]
     codes = s.astype(np.int64) if truth.target.classes is not None else None
@@ -110,13 +129,14 @@ def p_values(attempts: Sequence[Attempt], truth: Truth, seed: int) -> list[float
 
     observed = statistic(np.arange(len(s)))
     generator = np.random.default_rng(seed)
-    null = np.stack([statistic(generator.permutation(len(s))) for _ in range(PERMUTATIONS)])
-    spread = null.std(axis=0)
+    shuffles = columns * (PERMUTATIONS + 1) - 1
+    # The observed order is one of the permutations, in the moments too: that makes the test exact.
+    every = np.stack([observed, *(statistic(generator.permutation(len(s))) for _ in range(shuffles))])
+    spread = every.std(axis=0)
     spread[spread == 0] = np.inf  # a constant score finds nothing
-    center = null.mean(axis=0)
-    largest = ((null - center) / spread).max(axis=1)
-    standard = (observed - center) / spread
-    return [float((1 + np.sum(largest >= value)) / (PERMUTATIONS + 1)) for value in standard]
+    standard = (every - every.mean(axis=0)) / spread
+    largest = standard.max(axis=1)
+    return [min(1.0, columns * float(np.mean(largest >= value - 1e-12))) for value in standard[0]]
 
 
 def strongest(rows: pd.DataFrame, attempts: Sequence[Attempt], truth: Truth, confidence: float) -> dict[str, Any]:
@@ -142,8 +162,8 @@ def strongest(rows: pd.DataFrame, attempts: Sequence[Attempt], truth: Truth, con
 def worst_gap(attempts: Sequence[Attempt], truth: Truth, confidence: float) -> tuple[Estimate, str]:
     """The largest ΔDemP of a predictor made from an attacker: its scores for two groups, compared with a threshold.
 
-    Attacker, groups and threshold are chosen on validation rows, the gap is that of test rows, so it is no maximum over
-    noise. Numbers are cut into quarters.
+    Attacker, groups, threshold and which group is ahead are chosen on validation rows; on test rows it is one signed
+    difference, near 0 where nothing is found. Numbers are cut into quarters.
     """
     groups, scores_of = _groups(truth)
     best: tuple[float, int, int, int, float] = (-1.0, 0, 0, 1, 0.0)
@@ -155,10 +175,12 @@ def worst_gap(attempts: Sequence[Attempt], truth: Truth, confidence: float) -> t
                 if gap > best[0]:
                     best = (gap, index, high, low, threshold)
     _, index, high, low, threshold = best
-    chosen = (groups.test == high) | (groups.test == low)
-    told = scores_of(attempts[index].test, high, low)[chosen] > threshold
-    found = demographic_parity_gap(told, groups.test[chosen], confidence=confidence)
-    return found.largest(), attempts[index].name
+    told = scores_of(attempts[index].test, high, low) > threshold
+    ahead, behind = told[groups.test == high], told[groups.test == low]
+    if not len(ahead) or not len(behind):
+        return Estimate(0.0, -1.0, 1.0, len(told)), attempts[index].name
+    found = difference(int(ahead.sum()), len(ahead), int(behind.sum()), len(behind), confidence)
+    return found, attempts[index].name
 
 
 def flat(name: str, estimate: Estimate) -> dict[str, float]:
@@ -181,8 +203,9 @@ def _groups(truth: Truth) -> tuple[_Groups, Any]:
             return np.asarray(np.log(p[:, high] + 1e-12) - np.log(p[:, low] + 1e-12))
 
         return found, ratio
-    edges = np.quantile(truth.values[truth.parts.train], [0.25, 0.5, 0.75])
-    return _Groups(np.digitize(truth.validation, edges), np.digitize(truth.test, edges), 4), lambda p, high, low: p
+    quarters = in_quarters(truth.target).values.astype(np.int64)
+    parts = truth.parts
+    return _Groups(quarters[parts.validation], quarters[parts.test], 4), lambda p, high, low: p
 
 
 def _largest_gap(high: Array, low: Array) -> tuple[float, float]:
@@ -208,10 +231,10 @@ def _centred(values: Array) -> Array:
     return np.asarray((ranks - ranks.mean()) / len(values))
 
 
-def _spearman(a: Array, b: Array, confidence: float) -> Estimate:
-    if np.ptp(a) == 0 or np.ptp(b) == 0:
-        return Estimate(0.0, -1.0, 1.0, len(a))
-    value = float(stats.spearmanr(a, b).statistic)
-    half = float(stats.norm.ppf(0.5 + confidence / 2) * 1.03 / np.sqrt(max(len(a) - 3, 1)))
-    middle = np.arctanh(np.clip(value, -1 + 1e-12, 1 - 1e-12))
-    return Estimate(value, float(np.tanh(middle - half)), float(np.tanh(middle + half)), len(a))
+def _gain(gain: Array, confidence: float) -> Estimate:
+    """The mean of wins (1) and losses (-1) against the majority. One that never differed may still differ once."""
+    found = of_mean(gain, confidence)
+    if gain.any():
+        return found
+    rare = 1.0 - ((1.0 - confidence) / 2) ** (1.0 / len(gain))
+    return Estimate(found.value, found.value - rare, found.value + rare, found.rows)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 #: The environment variable that names the folder of data sets.
 DATA_HOME = "FAIRVEIL_DATA"
@@ -22,6 +24,12 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.X)
+
+    def take(self, rows: NDArray[np.int64]) -> "Split":
+        """Only these rows, in this order, numbered from 0."""
+        frames = [frame.iloc[rows].reset_index(drop=True) for frame in (self.X, self.S)]
+        targets = {name: values.iloc[rows].reset_index(drop=True) for name, values in self.targets.items()}
+        return Split(frames[0], frames[1], targets)
 
 
 def data_homes() -> Iterator[Path]:

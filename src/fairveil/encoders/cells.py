@@ -25,25 +25,35 @@ def learn_cells(rows: Tensor, schema: Schema, count: int, seed: int) -> Tensor:
     """At most `count` representative rows, (K, width), valid by the schema and all different."""
     if count < 2:
         raise InputError(f"cells must be at least 2. Got {count}.")
+    count = min(count, len(rows) // FEWEST_ROWS_OF_A_CELL)
+    if count < 2:
+        raise InputError(
+            f"{len(rows)} training rows are too few for cells of at least {FEWEST_ROWS_OF_A_CELL} rows each."
+        )
     weights = slot_weights(schema.layout)
     points = (rows * weights.sqrt()).numpy()
     means = MiniBatchKMeans(count, random_state=seed % 2**31, n_init=3, batch_size=4096).fit(points).cluster_centers_
     representatives = _valid(torch.from_numpy(means).float() / weights.sqrt().clamp_min(1e-6), schema)
     for _ in range(_ROUNDS):
-        cell = nearest_cell(rows, representatives, schema.layout)
-        sizes = torch.bincount(cell, minlength=len(representatives))
-        large = sizes >= FEWEST_ROWS_OF_A_CELL
-        if not large.all():
-            representatives = representatives[large]
-            continue
+        representatives, cell, sizes = _without_small(rows, representatives, schema.layout)
         sums = torch.zeros_like(representatives).index_add_(0, cell, rows)
         representatives = _valid(sums / sizes[:, None], schema)
-    cell = nearest_cell(rows, representatives, schema.layout)
-    sizes = torch.bincount(cell, minlength=len(representatives))
-    representatives = representatives[sizes >= FEWEST_ROWS_OF_A_CELL]
-    if len(representatives) < 2:
-        raise InputError(f"There are too few rows for cells of at least {FEWEST_ROWS_OF_A_CELL} rows each.")
-    return representatives
+    return _without_small(rows, representatives, schema.layout)[0]
+
+
+def _without_small(rows: Tensor, representatives: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+    """Dissolve the smallest cells, a few at a time, until all are large; also each row's cell and the cells' sizes."""
+    while True:
+        cell = nearest_cell(rows, representatives, layout)
+        sizes = torch.bincount(cell, minlength=len(representatives))
+        small = int((sizes < FEWEST_ROWS_OF_A_CELL).sum())
+        if not small:
+            return representatives, cell, sizes
+        # Rows of a dissolved cell enlarge others: dissolving all small ones at once would take too many.
+        gone = sizes.argsort()[: max(1, small // 8)]
+        kept = torch.ones(len(representatives), dtype=torch.bool)
+        kept[gone] = False
+        representatives = representatives[kept]
 
 
 def nearest_cell(rows: Tensor, representatives: Tensor, layout: Layout) -> Tensor:

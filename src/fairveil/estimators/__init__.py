@@ -2,5 +2,6 @@
 
 from fairveil.estimators.encoder import FairEncoder, load
 from fairveil.estimators.frontier import FairFrontier
+from fairveil.estimators.quantiser import Quantiser
 
-__all__ = ["FairEncoder", "FairFrontier", "load"]
+__all__ = ["FairEncoder", "FairFrontier", "Quantiser", "load"]

@@ -63,7 +63,7 @@ class GameEstimator(TableTransformer):
             and self.architecture not in ("gaussian", "gaussian_full")
             and self.cells is None,
         )
-        self._fitted_rows: FittedRows | None = FittedRows.of(table.arrow)
+        self._fitted_rows: FittedRows | None = FittedRows.of(prepared.original)
         return prepared
 
     def _settings(self) -> Settings:
@@ -240,34 +240,50 @@ class FairEncoder(GameEstimator):
             return table.arrow.select(inside)
         return None if given is None else read_columns(given, "sensitive")
 
-    def certify(self, X: Any, *, sensitive_features: Any, y: Any = None, confidence: float = 0.95) -> Certificate:
+    def certify(
+        self, X: Any, *, sensitive_features: Any, y: Any = None, confidence: float = 0.95, unseen_rows: bool = False
+    ) -> Certificate:
         """Bound ΔDemP (with `y`, every ΔEO) of any predictor on this encoder's release, from rows it was not fitted on.
 
-        For architecture="matrix" only: its channel is known exactly, and what is left to chance are the rows.
+        For architecture="matrix" only: its channel is known exactly, and what is left to chance are the rows. Rows that
+        equal fitted ones more often than chance are refused. unseen_rows: vouch that none of these rows was used in
+        training, where that cannot be told: in tables of few categories, or after loading from a file.
         """
         check_is_fitted(self, "veil_")
         matrix, fitted = self.veil_.encoder, getattr(self, "_fitted_rows", None)
         if not isinstance(matrix, Matrix):
             raise InputError("Only a finite release can be certified: use architecture='matrix', with cells=K for a "
                              "table that is not small and categorical.")  # fmt: skip
-        if fitted is None:
+        if fitted is None and not unseen_rows:
             raise InputError("This encoder was read from a file, which holds no rows: whether these were used in "
-                             "training cannot be told. Use fairveil.certify(..., trained_on=...).")  # fmt: skip
+                             "training cannot be told. If they were not, say so with unseen_rows=True.")  # fmt: skip
         table = self._read(X, reset=False)
         secret = read_columns(sensitive_features, "sensitive")
         if secret.num_rows != len(table):
             raise InputError(f"X has {len(table)} rows, sensitive_features {secret.num_rows}.")
-        evidence = fitted.refuse(table.arrow)
-        cells = matrix.cell_of(self.veil_.codec.encode(table.arrow)).numpy()
-        names = np.array([" & ".join(map(str, value)) for value in self.veil_.sensitive.joint_values()])
+        x = self.veil_.codec.encode(table.arrow)
+        if unseen_rows or fitted is None:
+            evidence = f"{len(table):,} rows; that none of them was used in training is the caller's word."
+        else:
+            evidence = fitted.refuse(self.veil_.codec.original(table.arrow, x))
+        names = [" & ".join(map(repr, value)) for value in self.veil_.sensitive.joint_values()]
         channels = matrix.transition()[0].double().numpy()
-        transition = dict(
-            zip(names.tolist(), np.broadcast_to(channels, (len(names), *channels.shape[1:])), strict=True)
+        each = np.broadcast_to(channels, (len(names), *channels.shape[1:]))
+        groups = np.array(names)[self.veil_.sensitive.classes_of(secret).numpy()]
+        return certify_from(
+            matrix.cell_of(x).numpy(),
+            groups,
+            matrix.cells,
+            evidence,
+            names=names,
+            transition=dict(zip(names, each, strict=True)),
+            given=None if y is None else np.asarray(y),
+            confidence=confidence,
         )
-        groups = names[self.veil_.sensitive.classes_of(secret).numpy()]
-        truth = None if y is None else np.asarray(y)
-        return certify_from(cells, groups, matrix.cells, evidence, transition=transition, given=truth,
-                            confidence=confidence)  # fmt: skip
+
+    def __getstate__(self) -> Any:
+        """Without the hashes of the fitted rows: they stay in memory."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_fitted_rows"}
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """The columns of a release."""

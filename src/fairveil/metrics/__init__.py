@@ -1,6 +1,6 @@
 """Fairness and accuracy with intervals and sample sizes. Knows arrays only."""
 
-from fairveil.metrics.estimate import Estimate, clopper_pearson, of_mean, proportion
+from fairveil.metrics.estimate import Estimate, clopper_pearson, difference, of_mean, proportion
 from fairveil.metrics.parity import (
     Gap,
     absolute_error_cdf,
@@ -8,7 +8,15 @@ from fairveil.metrics.parity import (
     equalized_odds_gap,
     group_rates,
 )
-from fairveil.metrics.scores import accuracy, balanced_accuracy, log_loss, macro_auc, roc_auc
+from fairveil.metrics.scores import (
+    accuracy,
+    balanced_accuracy,
+    log_loss,
+    r_squared,
+    rank_correlation,
+    roc_auc,
+    weighted_auc,
+)
 
 __all__ = [
     "Estimate",
@@ -18,11 +26,14 @@ __all__ = [
     "balanced_accuracy",
     "clopper_pearson",
     "demographic_parity_gap",
+    "difference",
     "equalized_odds_gap",
     "group_rates",
     "log_loss",
-    "macro_auc",
     "of_mean",
     "proportion",
+    "r_squared",
+    "rank_correlation",
     "roc_auc",
+    "weighted_auc",
 ]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
@@ -44,6 +45,26 @@ def clopper_pearson(successes: ArrayLike, rows: ArrayLike, confidence: float = 0
     return np.where(n > 0, low, 0.0), np.where(n > 0, high, 1.0)
 
 
+def difference(successes: int, rows: int, other_successes: int, other_rows: int, confidence: float = 0.95) -> Estimate:
+    """One share minus another of independent rows, with Newcombe's interval (from Wilson's of each share).
+
+    >>> f"{difference(9, 10, 5, 10):.2f}"
+    '0.40 [-0.01, 0.67]'
+    """
+    z = float(stats.norm.ppf(0.5 + check_confidence(confidence) / 2))
+    p, q = successes / rows, other_successes / other_rows
+    (low, high), (low2, high2) = (_wilson(k, n, z) for k, n in ((successes, rows), (other_successes, other_rows)))
+    below, above = np.hypot(p - low, high2 - q), np.hypot(high - p, q - low2)
+    return Estimate(p - q, float(p - q - below), float(p - q + above), rows + other_rows)
+
+
+def _wilson(successes: int, rows: int, z: float) -> tuple[float, float]:
+    p = successes / rows
+    center = (p + z**2 / (2 * rows)) / (1 + z**2 / rows)
+    half = z / (1 + z**2 / rows) * np.sqrt(p * (1 - p) / rows + z**2 / (4 * rows**2))
+    return center - half, center + half
+
+
 def of_mean(values: ArrayLike, confidence: float = 0.95) -> Estimate:
     """A mean with its normal interval."""
     array = np.asarray(values, dtype=np.float64)
@@ -71,4 +92,7 @@ def same_length(**columns: ArrayLike) -> list[NDArray[np.generic]]:
         raise InputError(f"{told}. They must be of one length.")
     if not next(iter(sizes.values())):
         raise InputError(f"{' and '.join(arrays)} hold no rows.")
+    gone = [name for name, array in arrays.items() if pd.isna(array).any()]
+    if gone:
+        raise InputError(f"{' and '.join(gone)} must have no missing values. Drop those rows, or name the value.")
     return list(arrays.values())

@@ -23,7 +23,8 @@ SMALL_GROUP = 30
 class Gap(Estimate):
     """The largest gap, and where it comes from.
 
-    by_value: a row for each value y: `y`, `gap`, `low`, `high`, and the groups with the `higher` and the `lower` rate.
+    by_value: a row for each value y: `y`, `gap`, `low`, `high` (for this y; `joint_low` and `joint_high` hold for all y
+        at once), and the groups with the `higher` and the `lower` rate.
     groups: a row for each group: `group`, `rows`, `small`.
     total: for equalized odds, the sum of the gaps over y.
     """
@@ -49,8 +50,8 @@ def demographic_parity_gap(
     """ΔDemP(y) = max over s, s' of |P(pred = y | s) - P(pred = y | s')| (`eq:statistic_DP`), and its maximum over y.
 
     bins: for numeric predictions, the edges of cells, or how many cells with equal numbers of predictions; None takes
-    every value as it is. The interval is a percentile bootstrap within groups. A maximum over many pairs is biased
-    upwards in small groups, and so is its interval.
+    every value as it is. The interval is that of the maximum of all differences, from a simultaneous bootstrap band
+    around every one of them: it holds where groups are alike too. (The value itself, a maximum, errs upwards there.)
 
     >>> demographic_parity_gap([1, 1, 0, 0], ["a", "a", "b", "b"]).value
     1.0
@@ -59,8 +60,12 @@ def demographic_parity_gap(
     if bins is not None:
         guess = bin_predictions(guess, bins)
     table = _Counts.of(guess, s)
-    boot = table.resampled(resamples, np.random.default_rng(seed))
-    return _gap(table, table.rates, boot, check_confidence(confidence))
+    # From slightly smoothed rates, so that a rate of 0 or 1 is not taken for certain.
+    smooth = (table.counts + 1.0 / len(table.values)) / (table.sizes + 1.0)[:, None]
+    generator = np.random.default_rng(seed)
+    boot = np.stack([generator.multinomial(n, rate / rate.sum(), resamples) / n
+                     for n, rate in zip(table.sizes, smooth, strict=True)], axis=1)  # fmt: skip
+    return _gap(table, table.rates, smooth, boot, check_confidence(confidence))
 
 
 def equalized_odds_gap(
@@ -89,13 +94,14 @@ def equalized_odds_gap(
     told = np.array([[np.sum((s == g) & (right == y) & (guess == y)) for y in values] for g in groups])
     with np.errstate(invalid="ignore"):
         rates = told / of_class
+    smooth = np.where(of_class > 0, (told + 0.5) / (of_class + 1.0), np.nan)
     generator = np.random.default_rng(seed)
-    chances = np.nan_to_num(rates)
     with np.errstate(invalid="ignore"):
-        boot = generator.binomial(of_class, chances, (resamples, *chances.shape)) / of_class
+        boot = generator.binomial(of_class, np.nan_to_num(smooth), (resamples, *smooth.shape)) / of_class
     table = _Counts(groups, values, told.astype(float), np.bincount(np.searchsorted(groups, s)))
-    gap = _gap(table, rates, boot, check_confidence(confidence))
-    total = _summary(_spread(boot).sum(axis=-1), float(gap.by_value["gap"].sum()), confidence, len(s))
+    gap = _gap(table, rates, smooth, boot, check_confidence(confidence))
+    value, low, high = (float(gap.by_value[name].sum()) for name in ("gap", "joint_low", "joint_high"))
+    total = Estimate(value, low, high, len(s))
     return Gap(gap.value, gap.low, gap.high, gap.rows, gap.by_value, gap.groups, total)
 
 
@@ -114,10 +120,12 @@ def group_rates(
     """
     guess, right, s = same_length(predicted=predicted, truth=truth, sensitive=sensitive)
     values = np.unique(np.concatenate([right, guess]))
+    if len(values) == 1 and positive is None:
+        raise InputError("Y and the predictions hold one single value: say which value is positive (positive=).")
     if len(values) > 2:
         raise InputError(f"group_rates is for two values of Y, and there are {len(values)}. Use equalized_odds_gap.")
     positive = values[-1] if positive is None else positive
-    if positive not in values:
+    if len(values) == 2 and positive not in values:
         raise InputError("The 'positive' parameter of group_rates must be one of the values of Y.")
     guess, right = (guess == positive).astype(int), (right == positive).astype(int)
     measures = {
@@ -193,29 +201,32 @@ class _Counts:
     def rates(self) -> Array:
         return np.asarray(self.counts / self.sizes[:, None])
 
-    def resampled(self, resamples: int, generator: np.random.Generator) -> Array:
-        """Rates in bootstrap samples drawn within groups: (resamples, groups, values)."""
-        drawn = [generator.multinomial(n, rate, resamples) / n for n, rate in zip(self.sizes, self.rates, strict=True)]
-        return np.stack(drawn, axis=1)
 
+def _gap(table: _Counts, rates: Array, smooth: Array, boot: Array, confidence: float) -> Gap:
+    """The gaps with bands: rates and smooth (groups, values), boot (resamples, groups, values)."""
+    groups = len(table.groups)
+    first, second = np.triu_indices(groups, k=1)
+    if not len(first):
+        raise InputError("The sensitive column holds one single group: there is nothing to compare.")
+    differences = np.abs(rates[first] - rates[second])  # (pairs, values); nan where a group has no rows
+    moved = np.abs((boot[:, first] - boot[:, second]) - (smooth[first] - smooth[second]))
+    errors = np.std(np.nan_to_num(boot[:, first] - boot[:, second]), axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        standard = np.where(np.isnan(differences) | (errors == 0), 0.0, moved / errors)
+    all_at_once = float(np.quantile(standard.max(axis=(1, 2)), confidence))
+    value_by_value = np.quantile(standard.max(axis=1), confidence, axis=0)
+    usable = np.where(np.isnan(differences), -np.inf, differences)
+    errors = np.where(np.isnan(differences), 0.0, errors)
+    gaps = np.maximum(usable.max(axis=0), 0.0)
 
-def _gap(table: _Counts, rates: Array, boot: Array, confidence: float) -> Gap:
-    spread, boot_spread = _spread(rates), _spread(boot)
-    low, high = np.quantile(boot_spread, [0.5 - confidence / 2, 0.5 + confidence / 2], axis=0)
+    def end(width: Array | float) -> Array:
+        return np.asarray(np.clip((usable + width * errors).max(axis=0), 0.0, 1.0))
+
     filled = np.where(np.isnan(rates), np.nanmean(rates, axis=0), rates)
-    by_value = pd.DataFrame({"y": table.values, "gap": spread, "low": low, "high": high,
+    by_value = pd.DataFrame({"y": table.values, "gap": gaps, "low": end(-value_by_value), "high": end(value_by_value),
+                             "joint_low": end(-all_at_once), "joint_high": end(all_at_once),
                              "higher": table.groups[filled.argmax(axis=0)],
                              "lower": table.groups[filled.argmin(axis=0)]})  # fmt: skip
-    groups = pd.DataFrame({"group": table.groups, "rows": table.sizes, "small": table.sizes < SMALL_GROUP})
-    worst = _summary(boot_spread.max(axis=-1), float(spread.max()), confidence, int(table.sizes.sum()))
-    return Gap(worst.value, worst.low, worst.high, worst.rows, by_value, groups)
-
-
-def _spread(rates: Array) -> Array:
-    """Largest minus smallest rate over groups (the last but one dimension), leaving out groups without rows."""
-    return np.asarray(np.nanmax(rates, axis=-2) - np.nanmin(rates, axis=-2))
-
-
-def _summary(boot: Array, value: float, confidence: float, rows: int) -> Estimate:
-    low, high = np.quantile(boot, [0.5 - confidence / 2, 0.5 + confidence / 2])
-    return Estimate(value, float(low), float(high), rows)
+    sizes = pd.DataFrame({"group": table.groups, "rows": table.sizes, "small": table.sizes < SMALL_GROUP})
+    low, high = (float(by_value[name].max()) for name in ("joint_low", "joint_high"))
+    return Gap(float(gaps.max()), low, high, int(table.sizes.sum()), by_value, sizes)

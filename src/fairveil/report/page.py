@@ -1,11 +1,12 @@
 """From the plain values of an audit to one HTML file: no network, no script, pictures inside."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from fairveil.report.pictures import leakage_picture, parity_picture, utility_picture
+from fairveil.report.pictures import group_picture, leakage_picture, parity_picture, utility_picture
 
 #: Counts below this are not shown: a page is handed on, and a count of three may be a person.
 FEWEST_SHOWN = 10
@@ -31,17 +32,26 @@ def write_page(audit: dict[str, Any], path: Path) -> None:
 
 def render_page(audit: dict[str, Any]) -> str:
     """The page as text."""
-    frames = {
-        name: records(audit[name]) for name in ("leakage", "attacks", "tasks", "information", "controls", "groups")
-    }
-    pictures = {
-        "leakage": leakage_picture(frames["attacks"]),
-        "utility": utility_picture(frames["tasks"]) if frames["tasks"] else None,
-        "parity": parity_picture(frames["tasks"], frames["leakage"]),
-    }
+    names = ("leakage", "attacks", "tasks", "rates", "information", "controls", "groups")
+    frames = {name: records(audit[name]) for name in names}
+    frames["groups"] = with_counts(frames["groups"])
+    pictures = {}
+    if audit["valid"]:
+        pictures["leakage"] = leakage_picture(frames["attacks"])
+        pictures["parity"] = parity_picture(frames["tasks"], frames["leakage"])
+        if frames["tasks"]:
+            pictures["utility"] = utility_picture(frames["tasks"])
+        if frames["rates"]:
+            pictures["groups"] = group_picture(frames["rates"])
     template = _TEMPLATES.get_template("page.html.j2")
     return template.render(
-        audit=audit, pictures=pictures, count=shown_count, interval=shown_interval, number=shown_number, **frames
+        audit=audit,
+        pictures=pictures,
+        count=shown_count,
+        interval=shown_interval,
+        number=shown_number,
+        upwards=rounded_up,
+        **frames,
     )
 
 
@@ -59,9 +69,33 @@ def shown_count(value: Any) -> str:
     return f"fewer than {FEWEST_SHOWN}" if int(value) < FEWEST_SHOWN else f"{int(value):,}"
 
 
+def with_counts(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Group sizes as text; where one is too small to show, the next smallest is hidden too: the total would tell it."""
+    out = []
+    for name in dict.fromkeys(row["sensitive"] for row in groups):
+        rows = [row for row in groups if row["sensitive"] == name]
+        hidden = [row for row in rows if row["rows"] < FEWEST_SHOWN]
+        if len(hidden) == 1 and len(rows) > 1:
+            hidden = sorted(rows, key=lambda row: row["rows"])[:2]
+        for row in rows:
+            concealed = any(row is other for other in hidden)
+            text = shown_count(row["rows"])
+            out.append({**row, "count": "not shown" if concealed and row["rows"] >= FEWEST_SHOWN else text})
+    return out
+
+
 def shown_number(value: Any, digits: int = 3) -> str:
     """A number, or nothing where there is none."""
     return "" if value is None else f"{float(value):.{digits}f}"
+
+
+def rounded_up(value: Any, digits: int = 4) -> str:
+    """A bound to a few digits that still holds.
+
+    >>> rounded_up(0.10001)
+    '0.1001'
+    """
+    return f"{math.ceil(float(value) * 10**digits - 1e-9) / 10**digits:.{digits}f}"
 
 
 def shown_interval(row: dict[str, Any], name: str, digits: int = 3) -> str:

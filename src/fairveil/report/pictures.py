@@ -72,6 +72,29 @@ def parity_picture(tasks: Rows, leakage: Rows) -> str:
     return _data_uri(figure)
 
 
+def group_picture(rates: Rows) -> str:
+    """How often each group is told the positive value, with its interval: for every binary task, one panel a model."""
+    shown = [row for row in rates if row["tested_on"] == "released"]
+    panels = list(dict.fromkeys((row["target"], row["model"], row["sensitive"]) for row in shown))
+    tallest = max(sum((r["target"], r["model"], r["sensitive"]) == panel for r in shown) for panel in panels)
+    across = min(len(panels), 3)
+    down = -(-len(panels) // across)
+    figure = Figure(figsize=(4.4 * across, down * (0.4 * tallest + 1.2)), layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False).ravel()
+    for axes, panel in zip(grid, panels, strict=False):
+        rows = [row for row in shown if (row["target"], row["model"], row["sensitive"]) == panel][::-1]
+        for height, row in enumerate(rows):
+            axes.errorbar(row["selection_rate"], height, xerr=_sides(row, "selection_rate"), fmt="o", capsize=3)
+        axes.set_yticks(range(len(rows)), [_plain(str(row["group"])) for row in rows], fontsize=8)
+        axes.set_ylim(-0.6, len(rows) - 0.4)
+        axes.set_xlabel(_plain(f"share told {panel[0]} = {rows[0]['positive']}"), fontsize=8)
+        axes.set_title(_plain(f"{panel[1]}, by {panel[2]}"), fontsize=9)
+        axes.grid(axis="x", alpha=0.3)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    return _data_uri(figure)
+
+
 def _once(tasks: Rows) -> Rows:
     """One row a model: utility does not depend on the sensitive column."""
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}

@@ -83,7 +83,7 @@ def minimal_alpha_loss(separation: float, prior: float, alpha: float) -> float:
     if alpha == 1.0:
         entropy = float(special.entr(prior) + special.entr(1.0 - prior))
         return entropy - mutual_information(separation, prior)
-    if separation > 60.0:
+    if separation * min(1.0, alpha) > 60.0:
         return 0.0
     # Of each branch the logarithm, so that no power of a tiny density is lost.
     first, second = math.log(prior), math.log(1.0 - prior)

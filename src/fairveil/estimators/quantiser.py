@@ -1,0 +1,61 @@
+"""`Quantiser`: any table as a code of K cells, so that what is released afterwards can be certified."""
+
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from fairveil.codec import Codec
+from fairveil.encoders.cells import learn_cells, nearest_cell
+from fairveil.errors import InputError, must_be
+from fairveil.estimators.inputs import seed_from
+from fairveil.estimators.table import TableTransformer
+from fairveil.schema import Schema
+
+
+class Quantiser(TableTransformer):
+    """Releases each row as the nearest of at most `cells` valid representative records.
+
+    For a release that another tool made: quantise it, hand on the quantised table, and certify that one:
+    `fairveil.certify(quantiser.cells_of(released), sensitive, alphabet=quantiser.n_cells_, trained_on=..., rows=...)`.
+    It hides nothing by itself.
+    """
+
+    def __init__(self, cells: int = 64, *, schema: Schema | None = None, random_state: Any = None) -> None:
+        self.cells = cells
+        self.schema = schema
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
+        """Learn the representatives; S and y are not looked at."""
+        if isinstance(self.cells, bool) or not isinstance(self.cells, (int, np.integer)) or self.cells < 2:
+            raise InputError(must_be("Quantiser", "cells", "a whole number of at least 2", self.cells))
+        table = self._read(X, reset=True)
+        self.schema_: Schema = (self.schema or Schema.infer(table)).without_bins()
+        rows = Codec(self.schema_).encode(table.arrow)
+        self.representatives_ = learn_cells(rows, self.schema_, int(self.cells), seed_from(self.random_state)).numpy()
+        self.n_cells_ = len(self.representatives_)
+        return self
+
+    def cells_of(self, X: Any) -> np.ndarray:
+        """The cell of each row, 0..n_cells_-1."""
+        check_is_fitted(self, "representatives_")
+        rows = Codec(self.schema_).encode(self._read(X, reset=False).arrow)
+        return np.asarray(nearest_cell(rows, torch.from_numpy(self.representatives_), self.schema_.layout).numpy())
+
+    def transform(self, X: Any, *, sensitive_features: Any = None) -> Any:
+        """Every row as its cell's representative: the same kind of table, columns and types."""
+        table = self._read(X, reset=False)
+        released = torch.from_numpy(self.representatives_)[torch.from_numpy(self.cells_of(X))]
+        return table.like_origin(Codec(self.schema_).decode(released), keep_types=True)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """The columns of a release."""
+        check_is_fitted(self, "representatives_")
+        return np.asarray([column.name for column in self.schema_.released], dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = False
+        return tags
