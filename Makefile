@@ -29,7 +29,7 @@ theory: $(VENV)/.installed  ## learned encoders against exact optima, k-NN infor
 	$(BIN)/fairveil reproduce gaussian
 	$(BIN)/python benchmarks/theory.py
 
-audit: $(VENV)/.installed  ## whether the audit can be believed: power, truth, coverage, certified codes (about 45 minutes)
+audit: $(VENV)/.installed  ## whether the audit can be believed (about 45 minutes)
 	$(BIN)/python benchmarks/audit.py
 
 $(VENV)/.installed: pyproject.toml constraints.txt
