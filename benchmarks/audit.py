@@ -8,8 +8,11 @@ python benchmarks/audit.py profile    UCI Adult, quick: where the time of an aud
 """
 
 import argparse
+import os
 import resource
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 import pandas as pd
@@ -27,7 +30,7 @@ from fairveil.metrics import proportion
 from fairveil.theory import gaussian as theory
 
 RUNS, ROWS = 100, 10_000
-LEAKS = ("linear", "interaction", "low digits", "row order", "missingness", "none")
+LEAKS = ("row order", "low digits", "none", "interaction", "missingness", "linear")
 
 
 def planted(leak: str, generator: np.random.Generator, rows: int = ROWS) -> tuple[pd.DataFrame, np.ndarray]:
@@ -62,14 +65,21 @@ def attacked(frame: pd.DataFrame, s: np.ndarray, seed: int) -> dict:
     return attack_all(target, battery("quick"), Evidence(released, parts), seed=seed).summary
 
 
+def is_found(leak: str, run: int) -> bool:
+    return bool(attacked(*planted(leak, np.random.default_rng(run)), run)["found"])
+
+
 def power() -> None:
     rows = []
-    for leak in LEAKS:
-        start = time.monotonic()
-        found = [attacked(*planted(leak, np.random.default_rng(run)), run)["found"] for run in range(RUNS)]
-        share = proportion(sum(found), RUNS)
-        rows.append({"leak": leak, "found": f"{share:.2f}", "seconds a run": (time.monotonic() - start) / RUNS})
-        print(rows[-1], flush=True)
+    # Runs are many and small: one thread each, as many at once as there are cores.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        for leak in LEAKS:
+            start = time.monotonic()
+            found = list(pool.map(is_found, [leak] * RUNS, range(RUNS)))
+            share = proportion(sum(found), RUNS)
+            rows.append({"leak": leak, "found": f"{share:.2f}", "seconds a run": (time.monotonic() - start) / RUNS})
+            print(rows[-1], flush=True)
     print(f"\n## Leaks of 5 points at {ROWS:,} rows, {RUNS} runs each; 'none' must be found in at most 5 %\n")
     print(pd.DataFrame(rows).round(2).to_string(index=False), flush=True)
 

@@ -49,7 +49,7 @@ def difference(successes: int, rows: int, other_successes: int, other_rows: int,
     """One share minus another of independent rows, with Newcombe's interval (from Wilson's of each share).
 
     >>> f"{difference(9, 10, 5, 10):.2f}"
-    '0.40 [-0.01, 0.67]'
+    '0.40 [-0.00, 0.68]'
     """
     z = float(stats.norm.ppf(0.5 + check_confidence(confidence) / 2))
     p, q = successes / rows, other_successes / other_rows
