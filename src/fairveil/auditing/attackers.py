@@ -4,12 +4,14 @@ A model has `fit(x, y, x_val, y_val)` and `predict(x)`: probabilities (rows, cla
 a continuous one. Attackers of S and models of downstream tasks are the same thing with different targets.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from fairveil.auditing.networks import Network
 
@@ -81,7 +83,10 @@ class Sklearn:
     def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
         """Fit; validation rows are not used."""
         chosen = _subset(len(x), self.most, self.seed)
-        self.model.fit(x[chosen], y[chosen])
+        with warnings.catch_warnings():
+            # An attacker that stops early is judged by what it finds, like any other.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self.model.fit(x[chosen], y[chosen])
         return self
 
     def predict(self, x: Matrix) -> Array:
