@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 2
 # Plots are drawn without a screen.
 export MPLBACKEND := Agg
 
-.PHONY: run test check bench adult theory audit clean
+.PHONY: run test check bench adult theory audit ablation clean
 
 run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored table, show what attackers find
 	$(BIN)/fairveil demo --output results
@@ -31,6 +31,9 @@ theory: $(VENV)/.installed  ## learned encoders against exact optima, k-NN infor
 
 audit: $(VENV)/.installed  ## whether the audit can be believed (about 45 minutes)
 	$(BIN)/python benchmarks/audit.py
+
+ablation: $(VENV)/.installed  ## variants of the game on UCI Adult, judged on validation rows (about an hour)
+	$(BIN)/python benchmarks/ablation.py
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
