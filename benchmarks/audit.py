@@ -23,7 +23,7 @@ from fairveil.auditing.attackers import battery
 from fairveil.auditing.audit import attack_all
 from fairveil.auditing.certificate import channel_bound, deviation_bound, interval_bound
 from fairveil.auditing.inputs import make_target, read_release, read_targets
-from fairveil.auditing.protocol import Evidence, split_rows
+from fairveil.auditing.protocol import Evidence, Terms, split_rows
 from fairveil.datasets import Split, load_adult
 from fairveil.information import information_bracket
 from fairveil.metrics import proportion
@@ -62,7 +62,7 @@ def attacked(frame: pd.DataFrame, s: np.ndarray, seed: int) -> dict:
     released = read_release(frame, "released")
     target = make_target("S", read_targets(s, "S")["S"])
     parts = split_rows(None, target.values, len(frame), 10**6, seed)
-    return attack_all(target, battery("quick"), Evidence(released, parts), seed=seed).summary
+    return attack_all(target, battery("quick"), Evidence.of(released, parts), Terms(seed=seed)).summary
 
 
 def is_found(leak: str, run: int) -> bool:

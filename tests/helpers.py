@@ -28,3 +28,37 @@ def people(n: int = 600, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame, pd.
     )
     y = pd.Series((skill + generator.normal(0, 1, n) > 5).astype(int), name="hired")
     return frame, pd.DataFrame({"sex": sex, "region": region}), y
+
+
+def noise_table(rows: int, seed: int) -> tuple[pd.DataFrame, np.ndarray, np.random.Generator]:
+    """A table of noise, a balanced S that has nothing to do with it, and the generator."""
+    generator = np.random.default_rng(seed)
+    frame = pd.DataFrame(generator.normal(size=(rows, 4)).round(3), columns=list("abcd"))
+    return (
+        frame.assign(colour=generator.choice(["red", "green", "blue"], rows)),
+        generator.integers(0, 2, rows),
+        generator,
+    )
+
+
+def leak(kind: str, rows: int = 5000, seed: int = 0, right: float = 0.6) -> tuple[pd.DataFrame, np.ndarray]:
+    """A table of noise with one leak of S, from which the best guess is right with this probability."""
+    frame, s, generator = noise_table(rows, seed)
+    told = np.where(generator.random(rows) < right, s, 1 - s)
+    if kind == "linear":
+        frame["a"] += 0.5 * (s - 0.5)
+    elif kind == "interaction":
+        frame["left"] = generator.integers(0, 2, rows)
+        frame["right"] = frame["left"] ^ told
+    elif kind == "low digits":
+        thousandths = (1000 * frame["a"]).round().astype(int)
+        frame["a"] = (thousandths - thousandths % 2 + told) / 1000
+    elif kind == "last bit":
+        bits = frame["b"].to_numpy().copy().view(np.int64)
+        frame["b"] = ((bits & ~1) | told).view(np.float64)
+    elif kind == "row order":
+        order = np.argsort(told, kind="stable")
+        return frame.iloc[order].reset_index(drop=True), s[order]
+    elif kind == "missingness":
+        frame.loc[generator.random(rows) < np.where(s == 1, 0.3, 0.1), "c"] = np.nan
+    return frame, s

@@ -1,9 +1,9 @@
-"""The audit against planted leaks, closed forms and its own controls; what it refuses; what it writes."""
+"""The audit as a whole: its parts, its controls, what it refuses, what it writes."""
 
 import math
 import re
 import sys
-from decimal import Decimal
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,86 +13,9 @@ from fairlearn.preprocessing import CorrelationRemover
 
 import fairveil as fv
 from fairveil import AuditResult, InputError, audit
-from fairveil.auditing import probe
-from fairveil.auditing.attackers import Boosting, Neighbours, Sparse, battery
-from fairveil.auditing.audit import attack_all
-from fairveil.auditing.features import FeatureMap, kept_values
-from fairveil.auditing.inputs import make_target, read_release, read_targets
-from fairveil.auditing.networks import Network
-from fairveil.auditing.protocol import Attempt, Evidence, split_rows
-from fairveil.auditing.scoring import Truth, p_values
-from fairveil.tables import read_table
+from fairveil.auditing.attackers import battery
 from fairveil.theory import gaussian
-
-
-def noise_table(rows, seed):
-    generator = np.random.default_rng(seed)
-    frame = pd.DataFrame(generator.normal(size=(rows, 4)).round(3), columns=list("abcd"))
-    return (
-        frame.assign(colour=generator.choice(["red", "green", "blue"], rows)),
-        generator.integers(0, 2, rows),
-        generator,
-    )
-
-
-def attack(frame, s, seed=0):
-    target = make_target("S", read_targets(s, "S")["S"])
-    parts = split_rows(None, target.values if target.classes else None, len(frame), 10**6, seed)
-    return attack_all(target, battery("quick"), Evidence(read_release(frame, "released"), parts), seed=seed).summary
-
-
-def leak(kind, rows=5000, seed=0, right=0.6):
-    frame, s, generator = noise_table(rows, seed)
-    told = np.where(generator.random(rows) < right, s, 1 - s)
-    if kind == "linear":
-        frame["a"] += 0.5 * (s - 0.5)
-    elif kind == "interaction":
-        frame["left"] = generator.integers(0, 2, rows)
-        frame["right"] = frame["left"] ^ told
-    elif kind == "low digits":
-        thousandths = (1000 * frame["a"]).round().astype(int)
-        frame["a"] = (thousandths - thousandths % 2 + told) / 1000
-    elif kind == "last bit":
-        bits = frame["b"].to_numpy().copy().view(np.int64)
-        frame["b"] = ((bits & ~1) | told).view(np.float64)
-    elif kind == "row order":
-        order = np.argsort(told, kind="stable")
-        return frame.iloc[order].reset_index(drop=True), s[order]
-    elif kind == "missingness":
-        frame.loc[generator.random(rows) < np.where(s == 1, 0.3, 0.1), "c"] = np.nan
-    return frame, s
-
-
-@pytest.mark.parametrize("kind", ["linear", "interaction", "low digits", "last bit", "row order", "missingness"])
-def test_planted_leaks_are_found(kind):
-    found = attack(*leak(kind))
-    assert found["found"]
-    assert found["accuracy_low"] <= 0.6 + 0.02
-    assert found["accuracy_high"] >= 0.585
-
-
-@pytest.mark.parametrize("kind", ["id", "date", "text number", "decimal", "float32 bit", "minus zero", "far digit"])
-def test_no_kind_of_column_is_out_of_sight(kind):
-    frame, s, generator = noise_table(3000, 0)
-    number = np.arange(3000)
-    if kind == "id":
-        frame["id"] = [f"{'MF'[told]}{i}" for told, i in zip(s, generator.permutation(3000), strict=True)]
-    elif kind == "date":
-        frame["date"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(
-            generator.integers(0, 300, 3000) + 200 * s, unit="D"
-        )
-    elif kind == "text number":
-        frame["text"] = (generator.normal(size=3000) + s).round(4).astype(str)
-    elif kind == "decimal":
-        frame["money"] = [Decimal(int(value)) for value in 100 * generator.normal(size=3000) + 80 * s]
-    elif kind == "float32 bit":
-        bits = generator.normal(size=3000).astype(np.float32).view(np.int32)
-        frame["f"] = ((bits & ~1) | s.astype(np.int32)).view(np.float32)
-    elif kind == "minus zero":
-        frame["z"] = np.where(number % 3 == 0, 1.5, np.where(s == 1, -0.0, 0.0))
-    else:
-        frame["a"] = frame["a"].round(3) + 1e-11 * s
-    assert attack(frame, s)["found"]
+from helpers import leak, noise_table
 
 
 def test_an_order_within_blocks_is_found():
@@ -101,41 +24,6 @@ def test_an_order_within_blocks_is_found():
     split = np.repeat(["train", "test"], [2000, 1000])
     found = audit(frame.iloc[order].reset_index(drop=True), s[order], split=split, progress=False)
     assert found.leakage["accuracy"].iloc[0] > 0.85
-
-
-def test_nothing_is_found_where_nothing_is():
-    assert sum(attack(*leak("none", rows=2000, seed=seed), seed)["found"] for seed in range(8)) <= 1
-
-
-def test_p_values_are_uniform_under_independence_however_many_attackers():
-    generator = np.random.default_rng(0)
-    target = make_target("S", read_targets(generator.integers(0, 3, 300), "S")["S"])
-    small = []
-    for seed in range(150):
-        parts = split_rows(None, None, 300, 10**6, seed)
-        truth = Truth.of(target, parts)
-        attempts = [Attempt(str(i), "values", np.empty((0, 3)), generator.dirichlet(np.ones(3), len(truth.test)))
-                    for i in range(6)]  # fmt: skip
-        small.append(min(p_values(attempts, truth, seed)) <= 0.2)
-    assert np.mean(small) == pytest.approx(0.2, abs=0.1)  # without paying for six tries: 0.74
-
-
-@pytest.mark.parametrize("prior", [0.5, 0.75])
-def test_the_best_attacker_reaches_the_exact_map_accuracy(prior):
-    generator = np.random.default_rng(3)
-    s = (generator.random(12_000) < prior).astype(int)
-    # Rounded: the last bits of a sum show what was added, and attackers would beat the closed form.
-    values = (generator.normal(size=(12_000, 3)) + np.outer(2 * s - 1, [0.5, 0.5, 0.5])).round(4)
-    x = pd.DataFrame(values, columns=list("xyz"))
-    found = attack(x, s)
-    exact = gaussian.map_accuracy(math.sqrt(3), prior)
-    assert found["accuracy_low"] <= exact <= found["accuracy_high"]
-    # A threshold on the discriminant: ΔDemP of the best predictor is 2 Phi(gamma / 2) - 1.
-    assert (
-        found["worst_gap_low"] - 0.02
-        <= 2 * gaussian.map_accuracy(math.sqrt(3), 0.5) - 1
-        <= found["worst_gap_high"] + 0.02
-    )
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +70,12 @@ def test_an_audit_has_all_its_parts(result):
     assert len(result.certificate) == 0
 
 
+@pytest.mark.parametrize(("images", "others"), [(False, set()), (True, {"CNN"})])
+def test_the_controls_of_a_quick_audit_are_run_by_several_families(images, others):
+    names = {attacker.name for attacker in battery("quick", images=images) if attacker.checks}
+    assert names == {"linear", "LightGBM", "sparse linear"} | others
+
+
 def test_json_reads_back_the_same(result, tmp_path):
     text = result.to_json(tmp_path / "audit.json")
     for source in (text, tmp_path / "audit.json", str(tmp_path / "audit.json")):
@@ -211,8 +105,6 @@ def test_the_page_is_self_contained_and_escapes_what_comes_from_the_data(result,
 
 def test_small_counts_are_not_shown_on_the_page(result, tmp_path):
     few = result.groups.assign(rows=[7, 1043])
-    from dataclasses import replace
-
     replace(result, groups=few).to_html(tmp_path / "audit.html")
     page = (tmp_path / "audit.html").read_text()
     assert "fewer than 10" in page
@@ -344,43 +236,6 @@ def test_correlation_remover_is_caught():
     assert result.leakage["accuracy"].iloc[0] > 0.99  # integers minus a mean of the group show the group
 
 
-def test_features_show_digits_order_missing_cells_and_kept_values():
-    frame = pd.DataFrame({"x": [1.25, 2.5, None], "t": ["a", None, "b"], "n": [10, 21, 35]})
-    table = read_table(frame)
-    features = FeatureMap.of([table])
-    values = features.values(table)
-    assert values.shape == (3, 3 + 2 + 2)  # a, b, other; two numbers; two columns with missing cells
-    assert values[1, :3].tolist() == [0, 0, 0]  # missing is no category
-    details = features.details(table)
-    assert np.isfinite(details).all()
-    assert kept_values(table, table).tolist() == [[1, 1, 1, 1]] * 3
-    other = read_table(frame.assign(n=[10, 20, 35]))
-    assert kept_values(other, table)[:, 2].tolist() == [1, 0, 1]
-
-
-@pytest.mark.parametrize(
-    "model",
-    [Boosting(3, 15, 0.1, 50, 0), Neighbours(3, (5, 20), 1000, 0), Sparse(3, (1, 5), 0), Network((16,), classes=3)],
-)
-def test_models_give_probabilities_of_all_classes(model):
-    generator = np.random.default_rng(0)
-    y = generator.integers(0, 3, 600).astype(float)
-    x = (generator.normal(size=(600, 4)) + np.eye(4)[y.astype(int)] * 3).astype(np.float32)
-    p = model.fit(x[:400], y[:400], x[400:500], y[400:500]).predict(x[500:])
-    assert p.shape == (100, 3)
-    np.testing.assert_allclose(p.sum(axis=1), 1.0, atol=1e-6)
-    assert (p.argmax(axis=1) == y[500:]).mean() > 0.8
-
-
-def test_training_a_network_leaves_the_callers_random_state_alone():
-    import torch
-
-    state = torch.random.get_rng_state()
-    x = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
-    Network((4,), classes=None, epochs=1).fit(x, x[:, 0].astype(float), x, x[:, 0].astype(float))
-    assert torch.equal(state, torch.random.get_rng_state())
-
-
 def test_a_known_channel_brackets_the_information():
     generator = np.random.default_rng(0)
     s = generator.integers(0, 2, 4000)
@@ -434,37 +289,3 @@ def test_bad_input_is_named(arguments, message):
     plain = {"released": FRAME, "sensitive": SECRET, "progress": False}
     with pytest.raises(InputError, match=re.escape(message)):
         audit(**{**plain, **arguments})
-
-
-@pytest.fixture(scope="module")
-def planted():
-    generator = np.random.default_rng(0)
-    frame = pd.DataFrame({"a": generator.normal(size=6000), "b": generator.choice(["u", "v"], 6000)})
-    secret = np.where((frame["a"] > 0) ^ (frame["b"] == "u"), "yes", "no")  # an interaction, nothing linear
-    return frame, secret
-
-
-def test_a_probe_finds_what_is_there_and_nothing_where_nothing_is(planted):
-    frame, secret = planted
-    strong = probe(frame[:4000], secret[:4000], frame[4000:], secret[4000:])
-    assert strong.accuracy.value > 0.97
-    assert strong.auc.value > 0.99
-    shuffled = np.random.default_rng(1).permutation(secret)
-    none = probe(frame[:4000], shuffled[:4000], frame[4000:], shuffled[4000:])
-    assert none.auc.low <= 0.5 <= none.auc.high
-
-
-def test_a_probe_of_several_classes_and_a_class_only_in_the_test_rows(planted):
-    frame, _ = planted
-    truth = np.where(frame["a"] > 1, "high", np.where(frame["a"] < -1, "low", "mid"))
-    truth[-1] = "new"
-    result = probe(frame[:4000], truth[:4000], frame[4000:], truth[4000:], groups=frame["b"][4000:])
-    assert 0.97 < result.accuracy.value < 1.0
-    assert result.auc is None
-    assert result.gap.rows == 2000
-    rare = np.where(np.arange(6000) % 3000 == 0, "rare", truth)
-    assert probe(frame[:4000], rare[:4000], frame[4000:], rare[4000:]).accuracy.value > 0.97
-    with pytest.raises(InputError, match="two classes"):
-        probe(frame[:10], truth[:10], frame[:10], truth[:10])
-    with pytest.raises(InputError, match="as many rows"):
-        probe(frame[:10], truth[:9], frame[:10], truth[:10])

@@ -28,7 +28,7 @@ from fairveil.auditing.inputs import (
     take_rows,
 )
 from fairveil.auditing.nats import Channel, LogDensity, information_row
-from fairveil.auditing.protocol import Attempt, Evidence, Parts, attempt, split_rows
+from fairveil.auditing.protocol import Attempt, Evidence, Parts, Terms, attempt, split_rows
 from fairveil.auditing.result import AuditResult
 from fairveil.auditing.scoring import Truth, added, attack_row, flat, p_values, strongest, worst_gap
 from fairveil.auditing.tasks import task_models, task_rows
@@ -42,8 +42,8 @@ from fairveil.tables import Table, missing_mask
 _DRAWS = {"quick": 1, "full": 4}
 _MOST_ROWS = {"quick": 100_000, "full": 500_000}
 
-#: Who runs the controls of a quick audit.
-_CHECKING = ("LightGBM", "logistic", "sparse logistic", "CNN")
+#: Epochs of the embedding network.
+_EPOCHS = {"quick": 10, "full": 40}
 
 
 def audit(
@@ -81,7 +81,66 @@ def audit(
     if profile not in get_args(Profile):
         raise InputError(must_be("audit", "profile", "'quick' or 'full'", profile))
     check_confidence(confidence)
-    started = _Clock()
+    clock = _Clock()
+    case = _open_case(released, sensitive, targets, original, split, draw, log_density, profile, seed,
+                      shared=test_on_original)  # fmt: skip
+    clock.lap("reading")
+    images = case.seen.has("images")
+    attackers = [a for a in battery(profile, images=images) if case.seen.has(a.view)]
+    checks = [a for a in attackers if a.checks or profile == "full"]
+    models = task_models(profile, images=images)
+    with _stepper(_fits(case, attackers, checks, models), progress) as step:
+        terms = Terms(confidence, seed, step)
+        attacked = {t.name: attack_all(t, attackers, case.seen, terms, columns=len(case.hidden)) for t in case.hidden}
+        holders = [row for target in case.hidden for row in _holder_rows(target, case, terms)]
+        clock.lap("attacks")
+        controls = [r for t in case.hidden for r in control_rows(t, checks, case.seen, case.known, terms)]
+        clock.lap("controls")
+        used = [
+            task_rows(task, case.secrets, case.seen, case.known, models, terms, on_original=test_on_original)
+            for task in case.tasks
+        ]
+        clock.lap("tasks")
+        nats = _information(case, attacked, models[0], _EPOCHS[profile], terms)
+        clock.lap("information")
+    reasons = failures(controls)
+    return AuditResult(
+        valid=not reasons,
+        reasons=tuple(reasons),
+        leakage=pd.DataFrame([found.summary for found in attacked.values()]),
+        attacks=pd.DataFrame([row for found in attacked.values() for row in found.rows] + holders),
+        tasks=pd.DataFrame([row for found in used for row in found.rows]),
+        rates=pd.DataFrame([row for found in used for row in found.rates]),
+        information=pd.DataFrame(nats),
+        controls=pd.DataFrame(controls),
+        groups=_group_sizes(case),
+        certified=certificate,
+        settings=_settings(case, profile, terms),
+        seconds=clock.seconds,
+    )
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What is audited: targets, and the release (and the original) as attackers see them.
+
+    hidden: the sensitive columns and, of several, their joint value. missing: released columns with missing cells.
+    """
+
+    secrets: list[Target]
+    tasks: list[Target]
+    hidden: list[Target]
+    seen: Evidence
+    known: Evidence | None
+    channel: Channel | None
+    missing: list[str]
+
+
+def _open_case(
+    released: Any, sensitive: Any, targets: Any, original: Any, split: Any, draw: Draw | None,
+    log_density: LogDensity | None, profile: Profile, seed: int, *, shared: bool,
+) -> _Case:  # fmt: skip
+    """Read and check everything, split the rows, show the release to the attackers."""
     release = read_release(released, "released")
     before = None if original is None else read_release(original, "original")
     secret_columns, task_columns = read_targets(sensitive, "sensitive"), read_targets(targets, "target")
@@ -95,72 +154,38 @@ def audit(
     if len(kept) < len(release):  # memory is bounded by the rows that take part
         release, before = take_rows(release, kept), None if before is None else take_rows(before, kept)
         draws = [take_rows(again, kept) for again in draws]
-        secrets, tasks = ([target.take(kept) for target in targets] for targets in (secrets, tasks))
+        secrets, tasks = ([target.take(kept) for target in columns] for columns in (secrets, tasks))
         parts = parts.among(kept)
-    channel = None if log_density is None else Channel.of(release, before, log_density)
     joint = joint_target(secrets)
     hidden = [*secrets, *([joint] if joint else [])]
     problems = [text for target in hidden for text in check_parts(target, parts.within(target.rows).named())]
     if problems:
         raise InputError(problems)
-    seen, known = _evidence(release, draws, before, parts, shared=test_on_original)
-    started.lap("reading")
+    seen, known = _evidence(release, draws, before, parts, shared=shared)
+    channel = None if log_density is None else Channel.of(release, before, log_density)
+    return _Case(secrets, tasks, hidden, seen, known, channel, _with_missing(release))
 
-    images = isinstance(release, Pictures)
-    attackers = [a for a in battery(profile, images=images) if seen.has(a.view)]
-    checks = attackers if profile == "full" else [a for a in attackers if a.name in _CHECKING]
-    models = task_models(profile, images=images)
-    given = known is not None
-    total = len(hidden) * (len(attackers) + (2 + given) * len(checks) + 1 + given) + len(tasks) * (
-        (1 + given) * len(models) + 1
-    )
-    with _stepper(total, progress) as step:
-        attacked = {
-            target.name: attack_all(target, attackers, seen, confidence=confidence, seed=seed, columns=len(hidden),
-                                    step=step)
-            for target in hidden
-        }  # fmt: skip
-        holders = _holders(hidden, seen, known, confidence, seed, step)
-        started.lap("attacks")
-        controls = [
-            row
-            for target in hidden
-            for row in control_rows(target, checks, seen, known, confidence=confidence, seed=seed, step=step)
-        ]
-        started.lap("controls")
-        used = [
-            task_rows(task, secrets, seen, known, models=models, on_original=test_on_original, confidence=confidence,
-                      seed=seed, step=step)
-            for task in tasks
-        ]  # fmt: skip
-        started.lap("tasks")
-        nats = _information(hidden, attacked, tasks, models, seen, known, channel, profile, confidence, seed, step)
-        started.lap("information")
-    reasons = failures(controls)
-    settings = {
+
+def _fits(case: _Case, attackers: list[Attacker], checks: list[Attacker], models: list[Attacker]) -> int:
+    """How many models will be trained, for the progress bar."""
+    planted = sum(case.seen.plant(case.hidden[0].values).has(a.view) for a in checks)
+    given = case.known is not None
+    each = len(attackers) + (1 + given) * len(checks) + planted + given
+    discrete = sum(target.classes is not None for target in (*case.hidden, *case.tasks))
+    return len(case.hidden) * each + len(case.tasks) * (1 + given) * len(models) + discrete
+
+
+def _settings(case: _Case, profile: Profile, terms: Terms) -> dict[str, Any]:
+    return {
         "profile": profile,
-        "confidence": float(confidence),
-        "seed": int(seed),
-        "draws": 1 + len(draws),
-        "rows": {"train": len(parts.train), "validation": len(parts.validation), "test": len(parts.test)},
-        "original_given": before is not None,
-        "missing_cells_in": _with_missing(release),
+        "confidence": float(terms.confidence),
+        "seed": int(terms.seed),
+        "draws": 1 + len(case.seen.extra),
+        "rows": {name: len(rows) for name, rows in case.seen.parts.named().items()},
+        "original_given": case.known is not None,
+        "missing_cells_in": case.missing,
         "version": fairveil.__version__,
     }
-    return AuditResult(
-        valid=not reasons,
-        reasons=tuple(reasons),
-        leakage=pd.DataFrame([found.summary for found in attacked.values()]),
-        attacks=pd.DataFrame([row for found in attacked.values() for row in found.rows] + holders),
-        tasks=pd.DataFrame([row for found in used for row in found.rows]),
-        rates=pd.DataFrame([row for found in used for row in found.rates]),
-        information=nats,
-        controls=pd.DataFrame(controls),
-        groups=_group_sizes(secrets, seen),
-        certified=certificate,
-        settings=settings,
-        seconds=started.seconds,
-    )
 
 
 def _evidence(
@@ -169,8 +194,8 @@ def _evidence(
     features = None
     if shared and isinstance(release, Table) and isinstance(before, Table):
         features = shared_features([release, *(d for d in draws if isinstance(d, Table))], before)
-    known = None if before is None else Evidence(before, parts, features=features)
-    return Evidence(release, parts, draws, before, features), known
+    known = None if before is None else Evidence.of(before, parts, features=features)
+    return Evidence.of(release, parts, draws, before, features), known
 
 
 def _with_missing(release: Released) -> list[str]:
@@ -203,76 +228,60 @@ class Found:
 
 
 def attack_all(
-    target: Target,
-    attackers: Sequence[Attacker],
-    seen: Evidence,
-    *,
-    confidence: float = 0.95,
-    seed: int = 0,
-    columns: int = 1,
-    step: Callable[[str], None] = lambda note: None,
+    target: Target, attackers: Sequence[Attacker], seen: Evidence, terms: Terms, *, columns: int = 1
 ) -> Found:
     """Let every attacker try one column, and pay for having tried them all (and this many columns)."""
     attempts = []
     for attacker in attackers:
-        step(f"{target.name}: {attacker.name} on {attacker.view}")
-        attempts.append(attempt(attacker, seen, target, seed))
+        terms.step(f"{target.name}: {attacker.name} on {attacker.view}")
+        attempts.append(attempt(attacker, seen, target, terms.seed))
     truth = Truth.of(target, seen.parts)
-    adjusted = p_values(attempts, truth, seed, columns)
-    rows = [attack_row(a, truth, p, confidence) for a, p in zip(attempts, adjusted, strict=True)]
-    gap, predictor = worst_gap(attempts, truth, confidence)
-    summary = strongest(pd.DataFrame(rows), attempts, truth, confidence)
+    adjusted = p_values(attempts, truth, terms.seed, columns)
+    rows = [attack_row(a, truth, p, terms.confidence) for a, p in zip(attempts, adjusted, strict=True)]
+    gap, predictor = worst_gap(attempts, truth, terms.confidence)
+    summary = strongest(pd.DataFrame(rows), attempts, truth, terms.confidence)
     return Found(attempts, rows, {**summary, **flat("worst_gap", gap), "worst_gap_predictor": predictor})
 
 
-def _holders(
-    hidden: list[Target], seen: Evidence, known: Evidence | None, confidence: float, seed: int,
-    step: Callable[[str], None],
-) -> list[dict[str, Any]]:  # fmt: skip
+def _holder_rows(target: Target, case: _Case, terms: Terms) -> list[dict[str, Any]]:
     """The attacker who holds the originals too. No part of the maximum: the originals alone tell S already.
 
     added: by how much the release raises its accuracy (or lowers its squared error, in variances) above the originals
     alone, row by row.
     """
-    if known is None or not seen.has("original"):
+    if case.known is None or not case.seen.has("original"):
         return []
-    boosting = next(a for a in battery("quick") if a.name == "LightGBM")
-    rows = []
-    for target in hidden:
-        step(f"{target.name}: LightGBM on the release and the original")
-        made = attempt(Attacker("LightGBM", "original", boosting.candidates), seen, target, seed)
-        alone = attempt(Attacker("LightGBM", "values", boosting.candidates), known, target, seed)
-        truth = Truth.of(target, seen.parts)
-        row = attack_row(made, truth, p_values([made], truth, seed)[0], confidence)
-        rows.append({**row, **flat("added", added(made, alone, truth, confidence))})
-    return rows
+    terms.step(f"{target.name}: LightGBM on the release and the original")
+    boosting = next(a for a in battery("quick") if a.name == "LightGBM").candidates
+    made = attempt(Attacker("LightGBM", "original", boosting), case.seen, target, terms.seed)
+    alone = attempt(Attacker("LightGBM", "values", boosting), case.known, target, terms.seed)
+    truth = Truth.of(target, case.seen.parts)
+    row = attack_row(made, truth, p_values([made], truth, terms.seed)[0], terms.confidence)
+    return [{**row, **flat("added", added(made, alone, truth, terms.confidence))}]
 
 
 def _information(
-    hidden: list[Target], attacked: dict[str, Found], tasks: list[Target], models: list[Attacker],
-    seen: Evidence, known: Evidence | None, channel: Channel | None, profile: Profile, confidence: float, seed: int,
-    step: Callable[[str], None],
-) -> pd.DataFrame:  # fmt: skip
-    epochs = 10 if profile == "quick" else 40
+    case: _Case, attacked: dict[str, Found], model: Attacker, epochs: int, terms: Terms
+) -> list[dict[str, Any]]:
+    """Nats of every discrete column: S by all attackers, tasks by one model."""
     rows = []
-    for role, columns in (("sensitive", hidden), ("target", tasks)):
+    for role, columns in (("sensitive", case.hidden), ("target", case.tasks)):
         for target in columns:
             if target.classes is None:
                 continue
-            step(f"information about {target.name}")
-            attempts = (
-                attacked[target.name].attempts if role == "sensitive" else [attempt(models[0], seen, target, seed)]
-            )
-            rows.append(information_row(target, attempts, seen, known, channel, role=role, epochs=epochs,
-                                        confidence=confidence, seed=seed))  # fmt: skip
-    return pd.DataFrame(rows)
+            terms.step(f"information about {target.name}")
+            secret = role == "sensitive"
+            attempts = attacked[target.name].attempts if secret else [attempt(model, case.seen, target, terms.seed)]
+            row = information_row(target, attempts, case.seen, case.known, case.channel, terms, epochs=epochs)
+            rows.append({"role": role, **row})
+    return rows
 
 
-def _group_sizes(secrets: list[Target], seen: Evidence) -> pd.DataFrame:
+def _group_sizes(case: _Case) -> pd.DataFrame:
     rows = []
-    for target in secrets:
+    for target in case.secrets:
         if target.classes is not None:
-            sizes = np.bincount(target.values[seen.parts.test].astype(np.int64), minlength=target.classes)
+            sizes = np.bincount(target.values[case.seen.parts.test].astype(np.int64), minlength=target.classes)
             rows += [
                 {"sensitive": target.name, "group": label, "rows": int(size), "small": bool(size < SMALL_GROUP)}
                 for label, size in zip(target.labels, sizes, strict=True)

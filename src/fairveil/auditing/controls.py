@@ -5,14 +5,14 @@
 - S shuffled: attackers must find nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fairveil.auditing.attackers import Array, Attacker
 from fairveil.auditing.inputs import Target
-from fairveil.auditing.protocol import Evidence, attempt
+from fairveil.auditing.protocol import Evidence, Terms, attempt
 from fairveil.auditing.scoring import FOUND, Truth, attack_row, p_values
 
 #: The share of rows in which the planted column shows S.
@@ -22,44 +22,40 @@ _SURELY = 0.001
 
 
 def control_rows(
-    target: Target,
-    attackers: Sequence[Attacker],
-    release: Evidence,
-    original: Evidence | None,
-    *,
-    confidence: float,
-    seed: int,
-    step: Callable[[str], None],
+    target: Target, attackers: Sequence[Attacker], release: Evidence, original: Evidence | None, terms: Terms
 ) -> list[dict[str, Any]]:
-    """A row for each control and attacker."""
-    generator = np.random.default_rng(seed + 1)
-    planted = release.plant(_leak(target, generator))
+    """A row for each control: the attacker that came nearest to finding S."""
+    generator = np.random.default_rng(terms.seed + 1)
     shuffled = target.values.copy()
+    planted = release.plant(_leak(target, generator))
     shuffled[target.rows] = generator.permutation(shuffled[target.rows])
-    settings: list[tuple[str, Evidence | None, Array | None, str]] = [
-        ("original data", original, None, "succeed"),
-        ("planted leak", planted, None, "succeed"),
-        ("shuffled S", release, shuffled, "fail"),
+    settings: list[tuple[str, Evidence | None, Array | None, bool]] = [
+        ("original data", original, None, True),
+        ("planted leak", planted, None, True),
+        ("shuffled S", release, shuffled, False),
     ]
-    rows = []
-    for name, evidence, values, expected in settings:
-        if evidence is None:
-            continue
-        able = [attacker for attacker in attackers if evidence.has(attacker.view) and
-                (name != "planted leak" or attacker.view == "values")]  # fmt: skip
-        attempts = []
-        for attacker in able:
-            step(f"control, {name}: {attacker.name}")
-            attempts.append(attempt(attacker, evidence, target, seed, values))
-        truth = Truth.of(target, evidence.parts, values)
-        adjusted = p_values(attempts, truth, seed)
-        limit = FOUND if expected == "succeed" else _SURELY
-        best = min(range(len(attempts)), key=lambda i: adjusted[i])
-        row = attack_row(attempts[best], truth, adjusted[best], confidence)
-        found = adjusted[best] <= limit
-        rows.append({"control": name, **row, "attacker": attempts[best].name, "expected": expected, "found": found,
-                     "passed": found == (expected == "succeed")})  # fmt: skip
-    return rows
+    return [
+        _control(name, target, [a for a in attackers if evidence.has(a.view)], evidence, values, expected, terms)
+        for name, evidence, values, expected in settings
+        if evidence is not None
+    ]
+
+
+def _control(
+    name: str, target: Target, attackers: Sequence[Attacker], evidence: Evidence, values: Array | None, expected: bool,
+    terms: Terms,
+) -> dict[str, Any]:  # fmt: skip
+    attempts = []
+    for attacker in attackers:
+        terms.step(f"control, {name}: {attacker.name}")
+        attempts.append(attempt(attacker, evidence, target, terms.seed, values))
+    truth = Truth.of(target, evidence.parts, values)
+    adjusted = p_values(attempts, truth, terms.seed)
+    best = int(np.argmin(adjusted))
+    row = attack_row(attempts[best], truth, adjusted[best], terms.confidence)
+    found = adjusted[best] <= (FOUND if expected else _SURELY)
+    return {"control": name, **row, "attacker": attempts[best].name, "expected": "succeed" if expected else "fail",
+            "found": found, "passed": found == expected}  # fmt: skip
 
 
 def failures(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 from fairveil.auditing.attackers import Array, loss_of
 from fairveil.auditing.inputs import Released, Target
 from fairveil.auditing.networks import Network
-from fairveil.auditing.protocol import Attempt, Evidence
+from fairveil.auditing.protocol import Attempt, Evidence, Terms
 from fairveil.auditing.scoring import Truth, flat
 from fairveil.errors import InputError
 from fairveil.information import channel_information, mutual_information_with_error, predicted_information
@@ -66,35 +66,35 @@ def information_row(
     release: Evidence,
     original: Evidence | None,
     channel: Channel | None,
+    terms: Terms,
     *,
-    role: str,
     epochs: int,
-    confidence: float,
-    seed: int,
 ) -> dict[str, Any]:
     """What the release tells of a column, in nats.
 
     lower: H minus the log-loss on test rows of the model that did best on validation rows. upper: where the channel is
-    known. embedding: k-NN information
-    of the embedding, with its stated error; normalised: divided by that of the original data.
+    known. embedding: k-NN information of the embedding, with its stated error; normalised: divided by that of the
+    original data.
     """
     truth = Truth.of(target, release.parts)
     codes = truth.test.astype(np.int64)
     shares = np.bincount(codes) / len(codes)
     best = min(attempts, key=lambda attempt: loss_of(attempt.validation, truth.validation))
-    row: dict[str, Any] = {"column": target.name, "role": role, "rows": len(codes),
+    row: dict[str, Any] = {"column": target.name, "rows": len(codes),
                            "entropy": float(special.entr(shares).sum())}  # fmt: skip
-    row |= {**flat("lower", predicted_information(best.test, codes, confidence)), "model": best.name}
+    row |= {**flat("lower", predicted_information(best.test, codes, terms.confidence)), "model": best.name}
     if channel is not None:
-        row |= flat("upper", channel.information(truth.parts.test, codes, confidence))
+        row |= flat("upper", channel.information(truth.parts.test, codes, terms.confidence))
     # Neighbours need company: classes with few test rows take no part in the estimate.
     frequent = np.isin(codes, np.flatnonzero(np.bincount(codes) >= _FEWEST_OF_A_CLASS))
     if len(np.unique(codes[frequent])) < 2:
         return row
-    found = mutual_information_with_error(embedding(target, release, epochs, seed)[frequent], codes[frequent])
+    found = mutual_information_with_error(embedding(target, release, epochs, terms.seed)[frequent], codes[frequent])
     row |= {"embedding": found.value, "embedding_error": found.error}
     if original is not None:
-        before = mutual_information_with_error(embedding(target, original, epochs, seed)[frequent], codes[frequent])
+        before = mutual_information_with_error(
+            embedding(target, original, epochs, terms.seed)[frequent], codes[frequent]
+        )
         row |= {"embedding_original": before.value,
                 "normalised": found.value / before.value if before.value > 0 else np.nan}  # fmt: skip
     return row

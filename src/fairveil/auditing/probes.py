@@ -46,7 +46,6 @@ def probe(
     *,
     groups: Any = None,
     seed: int = 0,
-    threads: int | None = None,
 ) -> Probe:
     """Fit 200 trees of 31 leaves on the training rows and score them on the test rows.
 
@@ -64,7 +63,7 @@ def probe(
     known = {name: code for code, name in enumerate(names.tolist())}
     expected = truth.map(known).fillna(-1).astype(int).to_numpy()
     seen_train, seen_test = _one_hot(train, test)
-    model = lightgbm.LGBMClassifier(**_SETTINGS, random_state=seed, n_jobs=threads)
+    model = lightgbm.LGBMClassifier(**_SETTINGS, random_state=seed)
     model.fit(seen_train[learnable], coded)
     scores = np.asarray(model.predict_proba(seen_test))
     predicted = scores.argmax(axis=1)

@@ -1,6 +1,6 @@
 """The protocol: fresh models learn from training rows, are tuned on validation rows and scored once on test rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,85 +77,84 @@ def _given_parts(names: NDArray[np.generic], strata: NDArray[np.generic] | None,
     return Parts(np.sort(train), np.sort(validation), np.sort(test))
 
 
+@dataclass(frozen=True)
 class Evidence:
-    """A release as attackers see it: one matrix a view, and further draws of its training rows."""
+    """A release as attackers see it: one matrix a view, and the training rows of further draws in the same views."""
 
-    def __init__(
-        self,
+    parts: Parts
+    views: dict[str, Matrix]
+    extra: tuple[dict[str, Matrix], ...] = ()
+
+    @classmethod
+    def of(
+        cls,
         released: Released,
         parts: Parts,
         draws: Sequence[Released] = (),
         original: Released | None = None,
         features: FeatureMap | None = None,
-    ) -> None:
-        self.parts = parts
-        self.rows = len(released)
-        self._views: dict[str, Matrix] = {}
-        self._extra: list[dict[str, Matrix]] = [{} for _ in draws]
-        order = order_features(self.rows, (parts.train, parts.validation, parts.test))
-        if isinstance(released, Pictures):
-            self._add_pictures(released, [draw for draw in draws if isinstance(draw, Pictures)], order)
-        else:
-            tables = [draw for draw in draws if isinstance(draw, Table)]
-            self._add_table(released, tables, original, features or FeatureMap.of([released, *tables]), order)
+    ) -> "Evidence":
+        """All views. features: a map to share with other evidence; original: adds the view of who holds it."""
+        order = order_features(len(released), (parts.train, parts.validation, parts.test))
+        show = _viewer([released, *draws], features)
+        views = show(released, order)
+        if isinstance(released, Table) and isinstance(original, Table):
+            known = FeatureMap.of([original]).values(original)
+            views["original"] = np.hstack([views["values"], known, kept_values(released, original)])
+        again = (show(draw, order) for draw in draws)
+        return cls(parts, views, tuple({name: view[parts.train] for name, view in more.items()} for more in again))
 
     def view(self, name: str) -> Matrix:
         """All rows of the release, as this view shows them."""
-        if name not in self._views and name == "everything":
-            self._views[name] = np.hstack([self._views["values"], self._views["details"]])
-            for extra in self._extra:
-                extra[name] = np.hstack([extra["values"], extra["details"]])
-        return self._views[name]
+        return _view(self.views, name)
 
     def has(self, name: str) -> bool:
         """Whether the view is there."""
-        return name in self._views or name == "everything"
+        return {"values", "details"} <= set(self.views) if name == "everything" else name in self.views
 
     def training(self, name: str, target: Target, values: Array) -> tuple[Matrix, Array]:
         """Training rows of the release and of its further draws, with what is to be guessed."""
-        view = self.view(name)
         train = self.parts.within(target.rows).train
-        more = [extra[name][np.isin(self.parts.train, train)] for extra in self._extra if name in extra]
-        return np.concatenate([view[train], *more]), np.tile(values[train], 1 + len(more))
+        taking_part = np.isin(self.parts.train, train)
+        # An original beside the release is one and the same in every draw: that view has no further draws.
+        more = [_view(views, name)[taking_part] for views in self.extra if name != "original"]
+        return np.concatenate([self.view(name)[train], *more]), np.tile(values[train], 1 + len(more))
 
     def plant(self, column: Array) -> "Evidence":
-        """The same with a column added to its values: a leak of known size."""
-        other = object.__new__(Evidence)
-        other.parts, other.rows = self.parts, self.rows
-        values = self._views["values"]
-        other._views = {"values": np.hstack([values, column[:, None].astype(np.float32)])}
-        other._extra = []
-        return other
-
-    def _add_table(
-        self,
-        table: Table,
-        draws: list[Table],
-        original: Released | None,
-        features: FeatureMap,
-        order: Matrix,
-    ) -> None:
-        self._views = {"values": features.values(table), "details": np.hstack([features.details(table), order])}
-        train = self.parts.train
-        for extra, draw in zip(self._extra, draws, strict=True):
-            extra["values"] = features.values(draw)[train]
-            extra["details"] = np.hstack([features.details(draw), order])[train]
-        if isinstance(original, Table):
-            known = FeatureMap.of([original]).values(original)
-            self._views["original"] = np.hstack([self._views["values"], known, kept_values(table, original)])
-
-    def _add_pictures(self, pictures: Pictures, draws: list[Pictures], order: Matrix) -> None:
-        self._views = _picture_views(pictures.array, order)
-        for extra, draw in zip(self._extra, draws, strict=True):
-            extra |= _picture_views(draw.array[self.parts.train], order[self.parts.train])
+        """Its values with a column added: a leak of known size."""
+        return Evidence(self.parts, {"values": np.hstack([self.views["values"], column[:, None].astype(np.float32)])})
 
 
-def _picture_views(images: Matrix, order: Matrix) -> dict[str, Matrix]:
-    """Images whole and as rows of pixels; the last bit of every pixel where they are whole numbers; the row order."""
-    flat = images.reshape(len(images), -1)
-    whole = bool(np.all(flat == np.round(flat)))
-    details = [(flat % 2).astype(np.float32), order] if whole else [order]
-    return {"images": images, "values": flat, "details": np.hstack(details)}
+def _view(views: dict[str, Matrix], name: str) -> Matrix:
+    return np.hstack([views["values"], views["details"]]) if name == "everything" else views[name]
+
+
+def _viewer(releases: Sequence[Released], features: FeatureMap | None) -> Callable[[Any, Matrix], dict[str, Matrix]]:
+    """How every draw of a release is shown: by one map of its columns, or as images."""
+    tables = [release for release in releases if isinstance(release, Table)]
+    if tables:
+        columns = features or FeatureMap.of(tables)
+        return lambda table, order: {
+            "values": columns.values(table), "details": np.hstack([columns.details(table), order]),
+        }  # fmt: skip
+    whole = all(np.all(r.array == np.round(r.array)) for r in releases if isinstance(r, Pictures))
+
+    def show(pictures: Pictures, order: Matrix) -> dict[str, Matrix]:
+        flat = pictures.array.reshape(len(pictures), -1)
+        # Where pixels are whole numbers, the last bit of each.
+        details = [(flat % 2).astype(np.float32), order] if whole else [order]
+        return {"images": pictures.array, "values": flat, "details": np.hstack(details)}
+
+    return show
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What every stage of an audit goes by: confidence of intervals, seed of all models, whom to tell of progress."""
+
+    confidence: float = 0.95
+    seed: int = 0
+    step: Callable[[str], None] = lambda note: None
 
 
 @dataclass(frozen=True)

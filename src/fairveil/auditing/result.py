@@ -1,7 +1,6 @@
 """The result of an audit: frozen, with its tables, a summary for the terminal, and JSON that reads back the same."""
 
 import json
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from rich.table import Table as RichTable
 
 from fairveil.auditing.certificate import Certificate
 from fairveil.errors import InputError
-from fairveil.report import write_page
+from fairveil.report import absent, shown_interval, shown_number, write_page
 
 _FORMAT = "fairveil-audit-1"
 _FRAMES = ("leakage", "attacks", "tasks", "rates", "information", "controls", "groups")
@@ -73,17 +72,18 @@ class AuditResult:
         lines = []
         for row in self.leakage.to_dict("records"):
             name = row["sensitive"]
-            if "accuracy" in row and not _absent(row["accuracy"]):
+            if "accuracy" in row and not absent(row["accuracy"]):
                 how = (
                     f"guesses {name!r} right in {_percent(row, 'accuracy')} of {row['rows']:,} rows, where naming the "
                     f"most frequent value is right in {100 * row['majority']:.1f} %. The largest AUC is "
-                    f"{_range(row, 'auc')}"
+                    f"{shown_interval(row, 'auc')}"
                 )
             else:
                 how = f"explains {_percent(row, 'advantage')} of the variance of {name!r}"
             told = "It knows more than chance" if row["found"] else "That is no more than chance"
+            worst = shown_interval(row, "worst_gap")
             lines.append(f"The strongest of {row['attackers']} attackers {how}. {told} (p = {row['p_value']:.3f}). A "
-                         f"predictor made from an attacker's scores has ΔDemP {_range(row, 'worst_gap')}.")  # fmt: skip
+                         f"predictor made from an attacker's scores has ΔDemP {worst}.")  # fmt: skip
         if self.certified is not None:
             lines.append(str(self.certified))
         return " ".join(lines)
@@ -99,9 +99,10 @@ class AuditResult:
         for name in ("sensitive", "attacker", "accuracy", "majority", "AUC", "advantage", "p"):
             attacks.add_column(name, justify="left" if name in ("sensitive", "attacker") else "right")
         for row in self.attacks.to_dict("records"):
-            attacks.add_row(escape(row["sensitive"]), f"{row['attacker']} ({row['view']})", _range(row, "accuracy"),
-                            _number(row.get("majority")), _range(row, "auc"), _range(row, "advantage"),
-                            _number(row["p_value"]))  # fmt: skip
+            accuracy, auc, advantage = (shown_interval(row, name) for name in ("accuracy", "auc", "advantage"))
+            majority, p_value = (shown_number(row.get(name)) for name in ("majority", "p_value"))
+            attacker = f"{row['attacker']} ({row['view']})"
+            attacks.add_row(escape(row["sensitive"]), attacker, accuracy, majority, auc, advantage, p_value)
         console.print(attacks)
         if len(self.tasks):
             console.print(self._task_table())
@@ -122,9 +123,9 @@ class AuditResult:
         for name in ("target", "model", "tested on", "utility", "original data", "sensitive", "ΔDemP", "ΔEO"):
             table.add_column(name, justify="right" if name in ("utility", "original data", "ΔDemP", "ΔEO") else "left")
         for row in self.tasks.to_dict("records"):
-            table.add_row(escape(row["target"]), row["model"], row["tested_on"], _range(row, "utility"),
-                          _range(row, "baseline"), escape(row["sensitive"]), _range(row, "parity_gap"),
-                          _range(row, "odds_gap"))  # fmt: skip
+            table.add_row(escape(row["target"]), row["model"], row["tested_on"], shown_interval(row, "utility"),
+                          shown_interval(row, "baseline"), escape(row["sensitive"]), shown_interval(row, "parity_gap"),
+                          shown_interval(row, "odds_gap"))  # fmt: skip
         return table
 
     def to_dict(self) -> dict[str, Any]:
@@ -177,7 +178,7 @@ class AuditResult:
 
 def _records(frame: pd.DataFrame) -> dict[str, Any]:
     """Columns in order, and rows with None for what is not there."""
-    rows = [[None if _absent(value) else value for value in row] for row in frame.astype(object).to_numpy().tolist()]
+    rows = [[None if absent(value) else value for value in row] for row in frame.astype(object).to_numpy().tolist()]
     return {"columns": [str(name) for name in frame.columns], "rows": rows}
 
 
@@ -189,20 +190,6 @@ def _frame(values: dict[str, Any]) -> pd.DataFrame:
 def _numeric(column: pd.Series) -> bool:
     present = [value for value in column if value is not None]
     return bool(present) and len(present) < len(column) and all(isinstance(v, (int, float)) for v in present)
-
-
-def _absent(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _number(value: Any) -> str:
-    return "" if _absent(value) else f"{value:.3f}"
-
-
-def _range(row: dict[Any, Any], name: str) -> str:
-    if _absent(row.get(name)):
-        return ""
-    return f"{row[name]:.3f} [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
 
 
 def _percent(row: dict[Any, Any], name: str) -> str:

@@ -1,6 +1,6 @@
 """Downstream tasks: fresh models trained on the release, their use and their fairness."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,11 +8,10 @@ import numpy as np
 
 from fairveil.auditing.attackers import Array, Attacker, Profile, battery
 from fairveil.auditing.inputs import Target, in_quarters
-from fairveil.auditing.protocol import Evidence, attempt
+from fairveil.auditing.protocol import Evidence, Terms, attempt
 from fairveil.auditing.scoring import Truth, flat
 from fairveil.metrics import (
     Estimate,
-    Gap,
     accuracy,
     demographic_parity_gap,
     equalized_odds_gap,
@@ -45,57 +44,67 @@ def task_rows(
     secrets: Sequence[Target],
     release: Evidence,
     original: Evidence | None,
-    *,
     models: Sequence[Attacker],
+    terms: Terms,
+    *,
     on_original: bool,
-    confidence: float,
-    seed: int,
-    step: Callable[[str], None],
 ) -> Used:
     """Train every model on the release and measure it."""
     used = Used([], [])
     for model in models:
-        step(f"{task.name}: {model.name}")
-        made = attempt(model, release, task, seed, also=original if on_original else None)
+        terms.step(f"{task.name}: {model.name}")
+        made = attempt(model, release, task, terms.seed, also=original if on_original else None)
         found = {"released": made.test}
         if made.other is not None:
             found["original"] = made.other
         baseline = None
         if original is not None:
-            step(f"{task.name}: {model.name} on the original")
-            baseline = attempt(model, original, task, seed).test
+            terms.step(f"{task.name}: {model.name} on the original")
+            baseline = attempt(model, original, task, terms.seed).test
         for tested_on, predicted in found.items():
-            _measure(used, task, secrets, release, model.name, tested_on, predicted, baseline, confidence)
+            truth = Truth.of(task, release.parts)
+            shared = {"target": task.name, "model": model.name, "tested_on": tested_on}
+            row = {**shared, **_use(predicted, baseline, truth, terms.confidence)}
+            for secret in map(in_quarters, secrets):
+                groups = np.asarray(secret.labels)[secret.values[truth.parts.test].astype(np.int64)]
+                named = {"sensitive": secret.name}
+                used.rows.append({**row, **named, **_gaps(predicted, truth, groups, terms.confidence)})
+                used.rates.extend({**shared, **named, **rate}
+                                  for rate in _rates(predicted, truth, groups, terms.confidence))  # fmt: skip
     return used
 
 
-def _measure(
-    used: Used, task: Target, secrets: Sequence[Target], evidence: Evidence, model: str, tested_on: str,
-    predicted: Array, baseline: Array | None, confidence: float,
-) -> None:  # fmt: skip
-    truth = Truth.of(task, evidence.parts)
-    use = usefulness(predicted, truth, confidence)
-    row: dict[str, Any] = {"target": task.name, "model": model, "tested_on": tested_on, "rows": len(truth.test),
-                           "measure": "accuracy" if task.classes else "r2", **flat("utility", use)}  # fmt: skip
-    row["majority"] = float(np.mean(truth.test == truth.majority)) if task.classes else 0.0
+def _use(predicted: Array, baseline: Array | None, truth: Truth, confidence: float) -> dict[str, Any]:
+    """Utility, beside no model at all and beside the same model on the original data."""
+    classes, use = truth.target.classes, usefulness(predicted, truth, confidence)
+    majority = float(np.mean(truth.test == truth.majority)) if classes else 0.0
+    row: dict[str, Any] = {"rows": len(truth.test), "measure": "accuracy" if classes else "r2",
+                           **flat("utility", use), "majority": majority}  # fmt: skip
     if baseline is not None:
         before = usefulness(baseline, truth, confidence)
-        room = before.value - row["majority"]
-        row |= {**flat("baseline", before), "kept": (use.value - row["majority"]) / room if room > 0 else np.nan}
-    for secret in secrets:
-        quarters = in_quarters(secret)
-        groups = np.asarray(quarters.labels)[quarters.values[truth.parts.test].astype(np.int64)]
-        parity, odds = fairness(predicted, truth, groups, confidence)
-        line = {**row, "sensitive": secret.name, **flat("parity_gap", parity)}
-        if odds is not None and odds.total is not None:
-            line |= {**flat("odds_gap", odds), **flat("odds_gap_sum", odds.total)}
-        used.rows.append(line)
-        if task.classes == 2:
-            frame = group_rates(predicted.argmax(axis=1), truth.test.astype(np.int64), groups, positive=1,
-                                confidence=confidence)  # fmt: skip
-            shared = {"target": task.name, "model": model, "tested_on": tested_on, "sensitive": secret.name,
-                      "positive": task.labels[1]}  # fmt: skip
-            used.rates.extend({**shared, **record} for record in frame.to_dict("records"))
+        room = before.value - majority
+        row |= {**flat("baseline", before), "kept": (use.value - majority) / room if room > 0 else np.nan}
+    return row
+
+
+def _gaps(predicted: Array, truth: Truth, groups: Any, confidence: float) -> dict[str, float]:
+    """ΔDemP and, for classes, ΔEO of the predictions."""
+    if truth.target.classes is None:
+        return flat("parity_gap", demographic_parity_gap(predicted, groups, bins=_CELLS, confidence=confidence))
+    guess = predicted.argmax(axis=1)
+    parity = demographic_parity_gap(guess, groups, confidence=confidence)
+    odds = equalized_odds_gap(guess, truth.test.astype(np.int64), groups, confidence=confidence)
+    assert odds.total is not None
+    return {**flat("parity_gap", parity), **flat("odds_gap", odds), **flat("odds_gap_sum", odds.total)}
+
+
+def _rates(predicted: Array, truth: Truth, groups: Any, confidence: float) -> list[dict[str, Any]]:
+    """How each group fares, where Y is binary."""
+    if truth.target.classes != 2:
+        return []
+    guess, codes = predicted.argmax(axis=1), truth.test.astype(np.int64)
+    frame = group_rates(guess, codes, groups, positive=1, confidence=confidence)
+    return [{"positive": truth.target.labels[1], **record} for record in frame.to_dict("records")]
 
 
 def usefulness(predicted: Array, truth: Truth, confidence: float) -> Estimate:
@@ -103,12 +112,3 @@ def usefulness(predicted: Array, truth: Truth, confidence: float) -> Estimate:
     if truth.target.classes is None:
         return r_squared(predicted, truth.test, truth.center, confidence)
     return accuracy(predicted.argmax(axis=1), truth.test.astype(np.int64), confidence)
-
-
-def fairness(predicted: Array, truth: Truth, groups: Any, confidence: float) -> tuple[Gap, Gap | None]:
-    """ΔDemP and, for classes, ΔEO of the predictions."""
-    if truth.target.classes is None:
-        return demographic_parity_gap(predicted, groups, bins=_CELLS, confidence=confidence), None
-    guess, codes = predicted.argmax(axis=1), truth.test.astype(np.int64)
-    parity = demographic_parity_gap(guess, groups, confidence=confidence)
-    return parity, equalized_odds_gap(guess, codes, groups, confidence=confidence)

@@ -84,9 +84,14 @@ def with_counts(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
+def absent(value: Any) -> bool:
+    """Whether there is no number: None, or NaN."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def shown_number(value: Any, digits: int = 3) -> str:
     """A number, or nothing where there is none."""
-    return "" if value is None else f"{float(value):.{digits}f}"
+    return "" if absent(value) else f"{float(value):.{digits}f}"
 
 
 def rounded_up(value: Any, digits: int = 4) -> str:
@@ -100,7 +105,7 @@ def rounded_up(value: Any, digits: int = 4) -> str:
 
 def shown_interval(row: dict[str, Any], name: str, digits: int = 3) -> str:
     """A value with its interval, from the three columns of an estimate."""
-    if row.get(name) is None:
+    if absent(row.get(name)):
         return ""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     return f"{row[name]:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
