@@ -19,8 +19,8 @@ check: $(VENV)/.installed  ## lint and types only
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed  ## time training and transform, as ratios within one run
-	$(BIN)/python benchmarks/speed.py
+bench: $(VENV)/.installed  ## training and transform against the rate of a matrix product; scaling
+	$(BIN)/python benchmarks/frontier_speed.py
 
 adult: $(VENV)/.installed  ## the claims on UCI Adult: three seeds, both cases, twenty budgets (about an hour)
 	$(BIN)/python benchmarks/adult.py

@@ -116,10 +116,10 @@ def test_resume_is_exact(small, tmp_path, monkeypatch, stop_at):
     path = tmp_path / "state.checkpoint"
     step = Game.encoder_step
 
-    def interrupted(self, batch, aim):
+    def interrupted(self, *given):
         if self.step == stop_at:
             raise Interrupted
-        step(self, batch, aim)
+        step(self, *given)
 
     with monkeypatch.context() as patch:
         patch.setattr(Game, "encoder_step", interrupted)

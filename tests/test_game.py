@@ -166,5 +166,8 @@ def test_the_task_term_keeps_the_task():
                               random_state=0)  # fmt: skip
         encoder.fit(X, y, sensitive_features=S["sex"])
         accuracy[weight] = probe(encoder.transform(X), y, encoder.transform(new), new_y).accuracy.value
-    assert accuracy[5.0] > accuracy[0.0] + 0.02
-    assert accuracy[5.0] > 0.89  # what the original data gives is 0.907
+    original = probe(X, y, new, new_y).accuracy.value
+    lost = original - accuracy[0.0]
+    assert lost > 0.015  # else there would be nothing to win back
+    assert accuracy[5.0] - accuracy[0.0] > 0.6 * lost
+    assert accuracy[5.0] > 0.89

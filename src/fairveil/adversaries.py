@@ -37,9 +37,9 @@ class Panel(nn.Module):
     def forward(self, released: Tensor, generator: torch.Generator | None = None) -> list[Tensor]:
         """Raw outputs (members, rows, outputs) of every network; with a generator, slots are dropped."""
         if generator is not None and self.dropout > 0:
-            shape = released.shape[-2:]
-            seen = torch.rand(shape, generator=generator, device=released.device) >= self.dropout
-            released = released * (seen.to(released.dtype) / (1.0 - self.dropout))
+            rows, width = released.shape[-2:]
+            seen = torch.rand(width, rows, generator=generator, device=released.device) >= self.dropout
+            released = released * (seen.to(released.dtype) / (1.0 - self.dropout)).transpose(-1, -2)
         return [network(released) for network in self.networks]
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:

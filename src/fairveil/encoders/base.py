@@ -61,8 +61,21 @@ class Encoder(nn.Module):
         """Fresh noise for a batch."""
         return draw_noise(rows, self.spec.noise_dim, self.gumbel_width, len(self.layout.numbers), generator)
 
+    @property
+    def redraws(self) -> bool:
+        """Whether one proposal can be released again and again, each time with other values."""
+        return self.spec.release == "sampled"
+
     def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Release:
         """Rows (n, width), S (n, sensitive_width) and noise to a release (members, n, width)."""
+        return self.release(self.propose(rows, sensitive, noise), rows, noise)
+
+    def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
+        """All that is computed before the draw: what may be released of each row, with which chances."""
+        raise NotImplementedError  # abstract
+
+    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+        """Draw one release from a proposal."""
         raise NotImplementedError  # abstract
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:

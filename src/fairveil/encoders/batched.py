@@ -20,7 +20,9 @@ class BatchedLinear(nn.Module):
         """Apply each member's map; a shared input of two dimensions serves every member."""
         if x.dim() == 2:
             x = x.expand(self.weight.shape[0], -1, -1)
-        return torch.baddbmm(self.bias, x, self.weight)
+        # Rows are neighbours in memory (see `ragged`); to the matrix product both orders are alike.
+        transposed = [t.transpose(-1, -2) for t in (self.bias, self.weight, x)]
+        return torch.baddbmm(*transposed).transpose(-1, -2)
 
 
 class BatchedMLP(nn.Module):

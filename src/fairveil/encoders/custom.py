@@ -52,8 +52,8 @@ class Custom(Encoder):
             raise InputError(f"The module for 'architecture' must map (rows, {self.inputs}) to (rows, {self.outputs}).")
         return module
 
-    def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Release:
-        """Raw output of every member's module, released by the head."""
+    def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
+        """Raw output of every member's module."""
         joined = with_sensitive([rows, noise.inputs], sensitive)
         template = self._template[0]
 
@@ -61,8 +61,11 @@ class Custom(Encoder):
             out: Tensor = functional_call(template, dict(zip(self.names, parameters, strict=True)), (joined,))
             return out
 
-        raw = torch.vmap(one)(tuple(self.stacked))
-        released: Release = self.head(raw, rows, noise)
+        return torch.vmap(one)(tuple(self.stacked))
+
+    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+        """By the head."""
+        released: Release = self.head(proposal, rows, noise)
         return released
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:

@@ -21,10 +21,14 @@ class FeedForward(Encoder):
         self.network = BatchedMLP(members, inputs, spec.hidden, head_width(layout))
         self.head = make_head(spec.release, layout)
 
-    def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Release:
-        """Raw output of the network, released by the head."""
-        raw = self.network(with_sensitive([rows, noise.inputs], sensitive))
-        released: Release = self.head(raw, rows, noise)
+    def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
+        """Raw output of the network."""
+        raw: Tensor = self.network(with_sensitive([rows, noise.inputs], sensitive))
+        return raw
+
+    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+        """By the head."""
+        released: Release = self.head(proposal, rows, noise)
         return released
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:

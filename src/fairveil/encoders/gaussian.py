@@ -39,11 +39,16 @@ class Gaussian(Encoder):
         self.snaps = any(column.lower is not None or column.upper is not None or column.grid is not None
                          for column in layout.numbers)  # fmt: skip
 
-    def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Release:
-        """Shift, add noise, clip to the range and round to the grid."""
+    def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
+        """The shift of each row."""
         shift = self.shift.unsqueeze(1)
         if self.class_shift is not None and sensitive is not None:
             shift = shift + torch.matmul(sensitive, self.class_shift)
+        return shift
+
+    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+        """Shift, add noise, clip to the range and round to the grid."""
+        shift = proposal
         moved = rows + shift
         if self.full:
             moved = moved + torch.matmul(noise.normal, self.factor.transpose(1, 2))

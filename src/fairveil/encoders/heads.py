@@ -3,16 +3,16 @@
 Raw output of width `head_width(layout)`: a logit a one-hot slot, then a shift and a log-deviation for each number
 without bins.
 Noise is drawn once a row and shared by all members: they are separate encoders, so their coupling is harmless, and
-drawing is a large part of the cost.
+drawing is a large part of the cost. Large tensors are slot-major in memory (see `ragged`), whatever their shape says.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from fairveil.encoders.ragged import group_draw, group_softmax
 from fairveil.objectives.distortion import Release
 from fairveil.schema import Layout
 
@@ -44,6 +44,11 @@ class Noise:
     gumbel: Tensor
     normal: Tensor
     uniform: Tensor
+
+    def redrawn(self, generator: torch.Generator) -> "Noise":
+        """The same noise at the network's input, everything else fresh: for another draw from the same proposal."""
+        (rows, gumbel), numbers = self.gumbel.shape, self.normal.shape[1]
+        return replace(draw_noise(rows, 0, gumbel, numbers, generator), inputs=self.inputs)
 
 
 def draw_noise(rows: int, inputs: int, gumbel: int, numbers: int, generator: torch.Generator) -> Noise:
@@ -99,6 +104,7 @@ class Head(nn.Module):
         super().__init__()
         self.layout = layout
         self.widths = [group.width for group in layout.groups]
+        self.any_kept = bool(layout.kept.any())
         start = [start_logit(group.width) for group in layout.groups for _ in range(group.width)]
         gone = [(g.stop - 1, g.number) for g in layout.groups if g.number is not None and g.column.missing]
         self.register_buffer("start", torch.tensor(start, dtype=torch.float32), persistent=False)
@@ -107,19 +113,17 @@ class Head(nn.Module):
         self.register_buffer("missing_numbers", torch.tensor([n for _, n in gone], dtype=torch.long), persistent=False)
 
     def logits(self, raw: Tensor, original: Tensor) -> Tensor:
-        """Logits of the released slots: the network corrects a strong preference for the original."""
-        slots = self.layout.grouped
-        return raw[..., slots] + self.start * original[..., slots]
+        """Logits of the released slots, slot-major: the network corrects a strong preference for the original."""
+        preferred = (self.start * original[..., self.layout.grouped]).transpose(-1, -2).contiguous()
+        return raw.transpose(-1, -2)[..., self.layout.grouped, :] + preferred
 
-    def softmax(self, logits: Tensor) -> Tensor:
-        """Softmax within each group; kept columns keep their value for sure."""
-        if not self.widths:
-            return logits
-        return torch.cat([part.softmax(dim=-1) for part in torch.split(logits, self.widths, dim=-1)], dim=-1)
+    def softmax(self, logits: Tensor, original: Tensor) -> Tensor:
+        """Chances of every slot, (..., rows, slots), from slot-major logits; kept columns keep their value for sure."""
+        return self.as_kept(group_softmax(logits, self.widths).transpose(-1, -2), original)
 
     def as_kept(self, values: Tensor, original: Tensor) -> Tensor:
         """Kept slots as they were."""
-        if not self.layout.kept.any():
+        if not self.any_kept:
             return values
         return torch.where(self.kept[: values.shape[-1]], original[..., : values.shape[-1]], values)
 
@@ -140,15 +144,14 @@ class SampledHead(Head):
     Training sees the same hard draw, with the gradient of the relaxed one (straight-through Gumbel, temperature 1).
     """
 
-    lows: Tensor
-    spans: Tensor
+    ends: Tensor
     free: Tensor
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout)
         self.snap = Snap(layout)
-        lows = torch.zeros(layout.group_width, len(layout.numbers))
-        spans = torch.zeros(layout.group_width, len(layout.numbers))
+        count = len(layout.numbers)
+        ends = torch.zeros(2 * count, layout.group_width)
         for group in layout.groups:
             column = group.column
             if group.number is not None and column.starts:
@@ -156,22 +159,30 @@ class SampledHead(Head):
                 slots = slice(group.start, group.start + len(bins))
                 step = (column.grid or 0.0) / column.scale
                 # From half a step below the first grid point to half a step above the last: each is equally likely.
-                lows[slots, group.number] = bins[:, 0] - 0.499 * step
-                spans[slots, group.number] = bins[:, 1] - bins[:, 0] + 0.998 * step
-        self.register_buffer("lows", lows, persistent=False)
-        self.register_buffer("spans", spans, persistent=False)
+                ends[group.number, slots] = bins[:, 0] - 0.499 * step
+                ends[count + group.number, slots] = bins[:, 1] - bins[:, 0] + 0.998 * step
+        self.register_buffer("ends", ends, persistent=False)
         self.register_buffer("free", torch.tensor(layout.free, dtype=torch.long), persistent=False)
 
     def forward(self, raw: Tensor, original: Tensor, noise: Noise) -> Release:
         """Draw a release."""
         logits = self.logits(raw, original)
-        grouped = self.as_kept(self.draw(logits, noise), original)
-        numbers = grouped @ self.lows + (grouped @ self.spans) * noise.uniform
+        drawn = group_draw(logits + noise.gumbel.transpose(-1, -2).contiguous(), self.widths)
+        if self.any_kept:
+            drawn = self.as_kept(drawn.transpose(-1, -2), original).transpose(-1, -2)
+        values = drawn
+        if self.layout.numbers:
+            numbers = self.numbers(drawn, raw, original, noise)
+            values = torch.cat([drawn, numbers.transpose(-1, -2)], dim=-2)
+        return Release(self.as_kept(values.transpose(-1, -2), original), lambda: self.softmax(logits, original))
+
+    def numbers(self, drawn: Tensor, raw: Tensor, original: Tensor, noise: Noise) -> Tensor:
+        """The numbers that go with the drawn slots: (..., rows, numbers)."""
+        lows, spans = torch.matmul(self.ends, drawn).transpose(-1, -2).chunk(2, dim=-1)
+        numbers = lows + spans * noise.uniform
         if len(self.free):
             numbers = self.add_free(numbers, raw, original, noise)
-        numbers = self.hide_missing(grouped, self.snap(numbers))
-        values = self.as_kept(torch.cat([grouped, numbers], dim=-1), original)
-        return Release(values, self.as_kept(self.softmax(logits), original))
+        return self.hide_missing(drawn.transpose(-1, -2), self.snap(numbers))
 
     def add_free(self, numbers: Tensor, raw: Tensor, original: Tensor, noise: Noise) -> Tensor:
         """Numbers without bins: the original with a learned shift and learned noise."""
@@ -182,27 +193,13 @@ class SampledHead(Head):
         moved = start + shift + deviation * noise.normal.index_select(-1, self.free)
         return numbers.index_copy(-1, self.free, moved)
 
-    def draw(self, logits: Tensor, noise: Noise) -> Tensor:
-        """One-hot draws, one a group; the gradient is that of the softmax of the perturbed logits."""
-        perturbed = logits + noise.gumbel
-        if not self.widths:
-            return perturbed
-        parts = []
-        for part in torch.split(perturbed, self.widths, dim=-1):
-            hard = F.one_hot(part.detach().argmax(dim=-1), part.shape[-1]).to(part.dtype)
-            if part.requires_grad:
-                relaxed = part.softmax(dim=-1)
-                hard = hard + (relaxed - relaxed.detach())
-            parts.append(hard)
-        return torch.cat(parts, dim=-1)
-
 
 class ProbabilityHead(Head):
     """The paper's release: group-wise probabilities and the network's real numbers. Its fine structure leaks S."""
 
     def forward(self, raw: Tensor, original: Tensor, noise: Noise) -> Release:
         """Soft values; all randomness comes from the noise at the network's input."""
-        grouped = self.softmax(self.logits(raw, original))
+        grouped = self.softmax(self.logits(raw, original), original)
         shift = raw[..., self.layout.group_width : self.layout.width]
         numbers = self.hide_missing(grouped, original[..., self.layout.continuous] + shift)
         values = self.as_kept(torch.cat([grouped, numbers], dim=-1), original)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from fairveil.encoders.base import Encoder, EncoderSpec
 from fairveil.encoders.cells import cell_distances
 from fairveil.encoders.heads import Noise, start_logit
+from fairveil.encoders.ragged import group_draw
 from fairveil.errors import InputError
 from fairveil.objectives.distortion import Release, slot_weights
 from fairveil.schema import Layout
@@ -54,17 +55,17 @@ class Matrix(Encoder):
         """P(x_r | x[, s]) of each member: (members, classes, cells, cells)."""
         return self.logits.softmax(dim=-1)
 
-    def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Release:
-        """Draw a cell a row from the matrix; gradients by straight-through Gumbel."""
+    def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
+        """The row of the matrix that belongs to each row's cell: logits (members, rows, cells)."""
         cell = self.cell_of(rows)
         given = torch.zeros_like(cell) if sensitive is None else sensitive.argmax(dim=-1)
-        logits = self.logits[:, given, cell]
-        perturbed = logits + noise.gumbel
-        hard = F.one_hot(perturbed.detach().argmax(dim=-1), self.cells).to(rows.dtype)
-        if logits.requires_grad:
-            relaxed = perturbed.softmax(dim=-1)
-            hard = hard + (relaxed - relaxed.detach())
-        chances = logits.softmax(dim=-1)
+        return self.logits[:, given, cell]
+
+    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+        """Draw a cell a row; gradients by straight-through Gumbel."""
+        chances = proposal.softmax(dim=-1)
+        perturbed = (proposal + noise.gumbel).transpose(-1, -2)
+        hard = group_draw(perturbed, [self.cells]).transpose(-1, -2)
         grouped, numbers = self.layout.grouped, self.layout.continuous
         squares = None
         if self.layout.numbers:

@@ -18,6 +18,7 @@ from fairveil.game.history import History, Round
 from fairveil.game.problem import Problem, Rows
 from fairveil.game.step import advantages, distortion_spread, encoder_aim, panel_losses
 from fairveil.objectives import ConstraintState
+from fairveil.objectives.distortion import Release
 from fairveil.progress import progress
 
 #: How many standard errors of the held-out mean training stays inside the bound, beyond the confidence bound itself.
@@ -56,7 +57,7 @@ class Game:
         self.panel_optimiser = _adamw(others, training.adversary_learning_rate, training.adversary_decay)
         self.average = [p.detach().clone() for p in self.encoder.parameters()]
         self.best = [p.clone() for p in self.average]
-        self.best_score = torch.full((problem.members,), math.inf, device=device)
+        self.least_excess = torch.full((problem.members,), math.inf, device=device)
         self.spread = torch.zeros_like(problem.bounds.values, device=device)
         start = problem.constraint.start(problem.members, len(problem.bounds.names))
         self.constraint = ConstraintState(*(t.to(device) for t in (start.multiplier, start.smoothed, start.rho)))
@@ -81,10 +82,28 @@ class Game:
         self.encoder_optimiser.param_groups[0]["lr"] = training.learning_rate * factor
         self.panel_optimiser.param_groups[0]["lr"] = training.adversary_learning_rate * factor
 
-    def adversary_step(self, batch: Rows) -> None:
+    def turn(self, rows: Rows, aim: Tensor) -> None:
+        """J steps of those who look at the release, then one of the encoder.
+
+        One proposal serves them all where it can be drawn from again: every adversary step sees fresh draws of it, and
+        the encoder's own step another. That is a quarter of the encoder's work at J = 3, for the same result.
+        """
+        batch = self.batch(rows)
+        noise = self.encoder.noise(len(batch), self.generator)
+        proposal = self.encoder.propose(batch.x, batch.sensitive, noise)
+        for _ in range(self.problem.training.adversary_steps):
+            with torch.no_grad():
+                if self.encoder.redraws:
+                    seen, other = batch, noise.redrawn(self.generator)
+                    release = self.encoder.release(proposal.detach(), batch.x, other)
+                else:
+                    seen = self.batch(rows)
+                    release = self.encoder(seen.x, seen.sensitive, self.encoder.noise(len(seen), self.generator))
+            self.adversary_step(release, seen)
+        self.encoder_step(self.encoder.release(proposal, batch.x, noise), batch, aim)
+
+    def adversary_step(self, release: Release, batch: Rows) -> None:
         """All who look at the release improve on it, for fixed encoders."""
-        with torch.no_grad():
-            release = self.encoder(batch.x, batch.sensitive, self.encoder.noise(len(batch), self.generator))
         secret_losses = [self.problem.loss] * len(batch.secrets)
         losses = panel_losses(self.panel, secret_losses, release, batch.secrets, self.generator).sum()
         if self.predictors is not None:
@@ -94,10 +113,11 @@ class Game:
         losses.backward()  # type: ignore[no-untyped-call]
         self.panel_optimiser.step()
 
-    def encoder_step(self, batch: Rows, aim: Tensor) -> None:
+    def encoder_step(self, release: Release, batch: Rows, aim: Tensor) -> None:
         """All encoders improve against the fixed adversaries; then the constraint and the average move."""
-        parts = encoder_aim(self.problem, self.encoder, self.panel, self.predictors, self.constraint, aim, batch,
-                            self.generator)  # fmt: skip
+        parts = encoder_aim(
+            self.problem, self.panel, self.predictors, self.constraint, aim, release, batch, self.generator
+        )
         parameters = list(self.encoder.parameters())
         gradients = torch.autograd.grad(parts.objective, parameters)
         for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -131,9 +151,11 @@ class Game:
 
     @torch.no_grad()
     def judge(self, rows: Rows, held_out: int, z: float, seconds: float) -> None:
-        """Judge the averaged encoders on validation rows; remember each member's least leaky feasible one.
+        """Judge the averaged encoders on validation rows; remember each member's latest feasible one.
 
-        Feasible: the held-out bound would be met if held-out rows behaved like these.
+        Feasible: the held-out bound would be met if held-out rows behaved like these. The latest, not the one that
+        leaks least: what training adversaries find on new rows is mostly noise by then, and choosing by it threw away
+        the last, slowest steps.
         """
         encoder = self.averaged()
         release = encoder(rows.x, rows.sensitive, encoder.noise(len(rows), self.generator))
@@ -143,11 +165,9 @@ class Game:
         self._refuse_divergence(mean, leak)
         bound = self.problem.bounds.values.to(self.device)
         excess = (mean + z * spread / math.sqrt(held_out) - bound).clamp_min(0.0).amax(dim=1)
-        # Infeasible iterates rank behind all feasible ones, by how far they are outside.
-        score = torch.where(excess > 0, 1e6 * (1.0 + excess), leak)
         mature = self.step >= self.problem.training.select_after * self.problem.training.steps
-        chosen = (score < self.best_score) if mature else torch.zeros_like(score, dtype=torch.bool)
-        self.best_score = torch.where(chosen, score, self.best_score)
+        chosen = ((excess == 0) | (excess < self.least_excess)) & mature
+        self.least_excess = torch.where(chosen, excess, self.least_excess)
         for best, average in zip(self.best, self.average, strict=True):
             best.copy_(torch.where(chosen.view(-1, *[1] * (average.dim() - 1)), average, best))
         for member in range(self.problem.members):
@@ -213,9 +233,7 @@ def play(
             index = game.restart_due()
             if index is not None:
                 game.restart(index)
-            for _ in range(training.adversary_steps):
-                game.adversary_step(game.batch(train))
-            game.encoder_step(game.batch(train), game.aim(held_out, z))
+            game.turn(train, game.aim(held_out, z))
             game.step += 1
             note = ""
             if game.step in judged_at:

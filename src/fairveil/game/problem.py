@@ -16,7 +16,8 @@ from fairveil.schema import Layout
 class Training:
     """How the game is played, and by which networks.
 
-    steps: encoder steps T. adversary_steps: J, each on a fresh minibatch with fresh noise, before every encoder step.
+    steps: encoder steps T. adversary_steps: J, each on fresh draws, before every encoder step. A sampled release is
+        drawn anew from the same minibatch; a release of soft vectors has to take another minibatch.
     hidden, noise_dim: the encoder's layers and the noise at its input.
     adversary_hidden: the layers of each adversary. adversary_dropout, adversary_decay: the chance that it does not see
         a slot in training and its weight decay, both against learning the training rows by heart.
@@ -33,11 +34,11 @@ class Training:
     batch_size: int = 1024
     adversary_steps: int = 3
     learning_rate: float = 4e-3
-    adversary_learning_rate: float = 2e-3
+    adversary_learning_rate: float = 4e-3
     hidden: tuple[int, ...] = (128, 128)
     noise_dim: int = 16
     adversary_hidden: tuple[tuple[int, ...], ...] = ((128, 128), (256,))
-    adversary_dropout: float = 0.2
+    adversary_dropout: float = 0.1
     adversary_decay: float = 1.0
     restarts: int = 0
     softness: float = 0.02

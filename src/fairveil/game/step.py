@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from fairveil.adversaries import Panel
-from fairveil.encoders import Encoder
 from fairveil.game.problem import Problem, Rows
 from fairveil.objectives import ConstraintState, Loss
 from fairveil.objectives.distortion import Release
@@ -81,16 +80,15 @@ class EncoderAim:
 
 def encoder_aim(
     problem: Problem,
-    encoder: Encoder,
     panel: Panel,
     predictors: Panel | None,
     state: ConstraintState,
     aim: Tensor,
+    release: Release,
     batch: Rows,
     generator: torch.Generator,
 ) -> EncoderAim:
     """-L + lambda task + constraint (`eq:generalopt-oneApp`, `eq:penaltymethodsupp`), summed over members."""
-    release: Release = encoder(batch.x, batch.sensitive, encoder.noise(len(batch), generator))
     advantage = advantages(problem, panel, release, batch.secrets, generator)
     leak = strongest(advantage, problem.training.softness)
     rows = problem.bounds.of_rows(problem.distortion.expected(release, batch.x))

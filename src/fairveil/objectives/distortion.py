@@ -5,6 +5,7 @@ All of these are means over rows of a sum over columns, so they do not depend on
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Literal, cast, get_args
 
 import numpy as np
@@ -28,7 +29,8 @@ class Release:
     """What an encoder puts out.
 
     values: (..., rows, width): exactly what is released; gradients pass straight through the draw.
-    probabilities: (..., rows, group width): the distribution from which the slot of each group was drawn.
+    chances: (..., rows, group width): the distribution from which the slot of each group was drawn, or a function that
+        computes it: an adversary looks at the values alone.
     atoms, weights: where a release is one of a few whole rows, those rows (atoms, width) and the probability of each,
         (..., rows, atoms): losses can then be averaged over the draw exactly.
     squares: where the encoder knows it, the squared change of a row's numbers without bins, averaged over the draw:
@@ -36,10 +38,15 @@ class Release:
     """
 
     values: Tensor
-    probabilities: Tensor
+    chances: Tensor | Callable[[], Tensor]
     atoms: Tensor | None = None
     weights: Tensor | None = None
     squares: Tensor | None = None
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        """The distribution from which the slot of each group was drawn: (..., rows, group width)."""
+        return self.chances if isinstance(self.chances, Tensor) else self.chances()
 
 
 class Distortion:
@@ -73,15 +80,20 @@ class Distortion:
         if self.custom is not None or self.categorical == "cross_entropy" or self.soft:
             return self.realised(release, original)
         slots = self._slots.to(original)
-        p, x = release.probabilities, original[..., self.layout.grouped]
-        # r is 1 with probability p and x is 0 or 1, so E (r - x)^2 = p + x - 2 p x.
-        categorical = ((p + x - 2.0 * p * x) * slots.weight).sum(dim=-1) * self._doubled
-        number = original[..., slots.owner]
-        binned = p * slots.binned * (slots.second - 2.0 * slots.mean * number + number.square())
-        free = release.squares
-        if free is None:
-            free = (release.values[..., slots.free] - original[..., slots.free]).square().sum(dim=-1)
-        return torch.stack([categorical, binned.sum(dim=-1) + free], dim=-1)
+        x = original[..., self.layout.grouped]
+        # r is 1 with probability p and x is 0 or 1, so E (r - x)^2 = x + p (1 - 2 x): linear in p, with prices that all
+        # members share. Slot-major, as the encoders hold p.
+        p = release.probabilities.transpose(-1, -2)
+        unlike = ((1.0 - 2.0 * x) * slots.weight).transpose(-1, -2).contiguous()
+        categorical = ((p * unlike).sum(dim=-2) + (x * slots.weight).sum(dim=-1)) * self._doubled
+        continuous = release.squares
+        if continuous is None:
+            continuous = (release.values[..., slots.free] - original[..., slots.free]).square().sum(dim=-1)
+        if len(slots.free) < len(self.layout.numbers):
+            number = original[..., slots.owner]
+            moved = slots.binned * (slots.second - 2.0 * slots.mean * number + number.square())
+            continuous = continuous + (p * moved.transpose(-1, -2).contiguous()).sum(dim=-2)
+        return torch.stack([categorical, continuous], dim=-1)
 
     def realised(self, release: Release, original: Tensor) -> Tensor:
         """Of the rows as they are released."""

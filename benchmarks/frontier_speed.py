@@ -1,0 +1,145 @@
+"""How near the limit of the machine training and transform are, as ratios within one run. `make bench`.
+
+python benchmarks/frontier_speed.py            all parts
+python benchmarks/frontier_speed.py frontier   8 budgets together against one alone, on UCI Adult
+python benchmarks/frontier_speed.py transform  rows a second
+python benchmarks/frontier_speed.py scaling    cost against rows, members and columns, on synthetic tables
+
+The limit is the float32 rate of one plain matrix product, measured in the same process just before and after. What a
+step costs is the difference of two trainings of unequal length, so that reading the table and measuring distortion are
+left out; the whole fit is timed too. FLOPs are those of the matrix products alone, as PyTorch counts them.
+"""
+
+import argparse
+import resource
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from fairveil import FairFrontier, Training
+from fairveil.datasets import load_adult
+
+EIGHT = (0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 2.8, 3.5)
+#: A step is timed by the difference of these two lengths.
+SHORT, LONG = 5, 45
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def matrix_rate(repeats: int = 60) -> float:
+    """FLOP/s of a plain float32 matrix product."""
+    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    for _ in range(5):
+        a @ b
+    return 2 * 1024**3 * repeats / seconds(lambda: [a @ b for _ in range(repeats)])
+
+
+def flops(work: Callable[[], object]) -> float:
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return float(counter.get_total_flops())
+
+
+def fit(x: pd.DataFrame, s: pd.Series, members: int, steps: int) -> FairFrontier:
+    # Budgets that any release meets: only the time counts.
+    budgets = [1000.0 + i for i in range(members)]
+    training = Training(steps=steps, rounds=1)
+    frontier = FairFrontier(budgets, sees_sensitive=True, training=training, progress=False, random_state=0)
+    return frontier.fit(x, sensitive_features=s)
+
+
+def step_cost(x: pd.DataFrame, s: pd.Series, members: int) -> tuple[float, float]:
+    """Seconds and FLOPs of one step."""
+    # The best of a few, alternating: another process on the machine only ever adds time.
+    times = [[seconds(lambda n=n: fit(x, s, members, n)) for n in (SHORT, LONG)] for _ in range(3)]
+    short, long = np.min(times, axis=0)
+    counted = [flops(lambda n=n: fit(x, s, members, n)) for n in (1, 2)]
+    return (long - short) / (LONG - SHORT), counted[1] - counted[0]
+
+
+def frontier() -> None:
+    train, _ = load_adult("I")
+    s = train.S["sex"]
+    fit(train.X, s, 1, 2)
+    before = matrix_rate()
+    (alone, _), (together, work) = step_cost(train.X, s, 1), step_cost(train.X, s, 8)
+    rate = (before + matrix_rate()) / 2
+    print(f"\n## Training, UCI Adult, {torch.get_num_threads()} threads\n")
+    print(f"matrix product: {rate / 1e9:.0f} GFLOP/s")
+    print(f"a step: one budget {1e3 * alone:.0f} ms, eight together {1e3 * together:.0f} ms, "
+          f"ratio {together / alone:.2f}")  # fmt: skip
+    print(f"eight budgets: {work / 1e9:.1f} GFLOP a step, {work / together / 1e9:.0f} GFLOP/s, "
+          f"{100 * work / together / rate:.0f} % of the matrix product's rate")  # fmt: skip
+    whole = FairFrontier(EIGHT, sees_sensitive=True, progress=False, random_state=0)
+    took = seconds(lambda: whole.fit(train.X, sensitive_features=train.S))
+    print(f"the whole frontier of 8 budgets, {Training().steps} steps: {took:.0f} s")
+    print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB", flush=True)
+
+
+def transform() -> None:
+    train, _ = load_adult("I")
+    encoder = fit(train.X, train.S["sex"], 1, SHORT).encoder(1000.0)
+
+    def work() -> object:
+        return encoder.transform(train.X, sensitive_features=train.S["sex"])
+
+    counted = flops(work)
+    x = torch.randn(len(train), encoder.schema_.layout.width)
+    generator = torch.Generator().manual_seed(0)
+    shown = torch.zeros(len(train), 2)
+    before = matrix_rate()
+    took = min(seconds(work) for _ in range(5))
+    drawn = min(seconds(lambda: encoder.veil_.release(x, shown, generator)) for _ in range(5))
+    rate = (before + matrix_rate()) / 2
+    print("\n## Transform, UCI Adult\n")
+    for name, t in (("table to table", took), ("tensor to tensor", drawn)):
+        print(f"{name}: {len(train) / t:,.0f} rows/s, {100 * counted / t / rate:.0f} % of the matrix product's rate")
+    print(flush=True)
+
+
+def synthetic(rows: int, columns: int = 12) -> tuple[pd.DataFrame, pd.Series]:
+    """Half categories of eight values, half whole numbers from 0 to 99, all leaning a little to one group."""
+    generator = np.random.default_rng(0)
+    s = generator.integers(0, 2, rows)
+    table = {f"c{i}": np.char.add("v", ((generator.integers(0, 8, rows) + s * (generator.random(rows) < 0.1)) % 8)
+                                  .astype(str)) for i in range(columns // 2)}  # fmt: skip
+    table |= {f"n{i}": np.clip(generator.normal(50 + s, 15, rows), 0, 99).astype(int)
+              for i in range(columns - columns // 2)}  # fmt: skip
+    return pd.DataFrame(table), pd.Series(np.where(s == 1, "a", "b"), name="s")
+
+
+def curve(name: str, sizes: Sequence[int], costs: Sequence[float], unit: str) -> None:
+    print(f"\n{name}: {unit}, and the cost a unit against that of the first")
+    for size, cost in zip(sizes, costs, strict=True):
+        print(f"{size:>10,}  {cost:10.3f}  {cost / size / (costs[0] / sizes[0]):6.2f}", flush=True)
+
+
+def scaling() -> None:
+    print("\n## Scaling, synthetic tables (1.00 is linear; less is better)")
+    sizes = (10_000, 100_000, 1_000_000)
+    tables = [synthetic(rows) for rows in sizes]
+    encoder = fit(*tables[0], 1, SHORT).encoder(1000.0)
+    curve("rows, fit of 5 steps", sizes, [seconds(lambda t=t: fit(*t, 1, SHORT)) for t in tables], "seconds")
+    curve("rows, transform", sizes, [seconds(lambda t=t: encoder.transform(t[0], sensitive_features=t[1]))
+                                     for t in tables], "seconds")  # fmt: skip
+    members = (1, 4, 16, 64)
+    curve("members", members, [1e3 * step_cost(*tables[0], m)[0] for m in members], "ms a step")
+    columns = (8, 16, 32, 64)
+    curve("columns", columns, [1e3 * step_cost(*synthetic(10_000, c), 4)[0] for c in columns], "ms a step")
+
+
+PARTS = {"frontier": frontier, "transform": transform, "scaling": scaling}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help=f"any of {', '.join(PARTS)}; all of them by default")
+    for part in parser.parse_args().parts or list(PARTS):
+        PARTS[part]()
