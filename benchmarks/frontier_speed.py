@@ -97,7 +97,7 @@ def transform() -> None:
     shown = torch.zeros(len(train), 2)
     before = matrix_rate()
     took = min(seconds(work) for _ in range(5))
-    drawn = min(seconds(lambda: encoder.veil_.release(x, shown, generator)) for _ in range(5))
+    drawn = min(seconds(lambda: encoder.veil_.values(x, shown, generator)) for _ in range(5))
     rate = (before + matrix_rate()) / 2
     print("\n## Transform, UCI Adult\n")
     for name, t in (("table to table", took), ("tensor to tensor", drawn)):

@@ -1,5 +1,6 @@
 """A veil: one frozen encoder with the schema it was fitted to. Acts on tables; saved without code or rows."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,17 +38,22 @@ class Veil:
         """Whether the encoder must be shown S."""
         return self.encoder.spec.sensitive_width > 0
 
-    @torch.no_grad()
     def release(self, x: Tensor, sensitive: Tensor | None, generator: torch.Generator) -> Release:
         """Draw a release of encoded rows: values (rows, width) and probabilities (rows, categorical width)."""
-        values, probabilities = [], []
+        parts = [(part.values[0], part.probabilities[0]) for part in self._parts(x, sensitive, generator)]
+        values, probabilities = zip(*parts, strict=True)
+        return Release(torch.cat(values), torch.cat(probabilities))
+
+    def values(self, x: Tensor, sensitive: Tensor | None, generator: torch.Generator) -> Tensor:
+        """The values of a release alone, without the cost of its probabilities: (rows, width)."""
+        return torch.cat([part.values[0] for part in self._parts(x, sensitive, generator)])
+
+    def _parts(self, x: Tensor, sensitive: Tensor | None, generator: torch.Generator) -> Iterator[Release]:
         for start in range(0, max(len(x), 1), BATCH):
             rows = x[start : start + BATCH]
             shown = None if sensitive is None else sensitive[start : start + BATCH]
-            part = self.encoder(rows, shown, self.encoder.noise(len(rows), generator))
-            values.append(part.values[0])
-            probabilities.append(part.probabilities[0])
-        return Release(torch.cat(values), torch.cat(probabilities))
+            with torch.no_grad():
+                yield self.encoder(rows, shown, self.encoder.noise(len(rows), generator))
 
     def apply(self, table: pa.Table, sensitive: pa.Table | None, generator: torch.Generator) -> pa.Table:
         """A censored table: same columns and values from the schema, or a column a slot for soft releases."""
@@ -60,7 +66,7 @@ class Veil:
             if sensitive.num_rows != table.num_rows:
                 raise InputError(f"X has {table.num_rows} rows, sensitive_features {sensitive.num_rows}.")
             shown = self.sensitive.inputs(sensitive)
-        values = self.release(x, shown, generator).values
+        values = self.values(x, shown, generator)
         if self.encoder.spec.release != "sampled":
             return codec.soft(values)
         released = codec.decode(values)
