@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 2
 # Plots are drawn without a screen.
 export MPLBACKEND := Agg
 
-.PHONY: run test check bench adult theory audit ablation clean
+.PHONY: run test check bench adult theory audit ablation peers clean
 
 run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored table, show what attackers find
 	$(BIN)/fairveil demo --output results
@@ -34,6 +34,10 @@ audit: $(VENV)/.installed  ## whether the audit can be believed (about 45 minute
 
 ablation: $(VENV)/.installed  ## variants of the game on UCI Adult, judged on validation rows (about an hour)
 	$(BIN)/python benchmarks/ablation.py
+
+peers: $(VENV)/.installed  ## other ways to hide an attribute, on the same rows and by the same fresh models
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[peers]'
+	$(BIN)/python benchmarks/peers.py --picture docs/peers.png
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
