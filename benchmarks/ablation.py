@@ -4,7 +4,8 @@ python benchmarks/ablation.py                 all variants
 python benchmarks/ablation.py NAME [NAME...]  some of them
 
 Test rows are never touched: encoders are fitted on 80 % of the training rows, fresh LightGBM models learn from the
-release of those and are scored on the release of the other 20 %.
+release of those and are scored on four releases of the other 20 %. Those are 6,512 rows: an AUC is good to about 0.007,
+a salary accuracy to 0.4 %, ΔDemP to 0.01 (one standard error; less between variants, which share the rows).
 """
 
 import argparse
@@ -18,16 +19,19 @@ from fairveil import FairFrontier, Training
 from fairveil.auditing import probe
 from fairveil.datasets import load_adult
 
-BUDGETS = (0.7, 1.0, 1.4, 2.0, 2.8)
+BUDGETS = (0.8, 1.2, 1.7, 2.4)
+DRAWS = 4
 DEFAULT = Training()
 VARIANTS: dict[str, dict] = {
     "default": {},
     "twice the steps": {"steps": 2000},
     "adversaries: no dropout": {"adversary_dropout": 0.0},
-    "adversaries: dropout 0.1": {"adversary_dropout": 0.1},
+    "adversaries: dropout 0.3": {"adversary_dropout": 0.3},
+    "adversaries: slower, dropout 0.2": {"adversary_learning_rate": 2e-3, "adversary_dropout": 0.2},
     "adversaries: decay 0.1": {"adversary_decay": 0.1},
-    "adversaries: five steps": {"adversary_steps": 5},
-    "adversaries: faster": {"adversary_learning_rate": 4e-3},
+    "adversaries: six steps": {"adversary_steps": 6},
+    "adversaries: faster": {"adversary_learning_rate": 8e-3},
+    "adversaries: small": {"adversary_hidden": ((64,), (64,)), "adversary_dropout": 0.3},
     "adversaries: wider": {"adversary_hidden": ((256, 256), (512,))},
     "adversaries: one": {"adversary_hidden": ((128, 128),)},
     "encoder: wider": {"hidden": (256, 256)},
@@ -53,7 +57,9 @@ def row(name: str, changes: dict, seed: int = 0) -> list[dict]:
     for budget in frontier.points_.loc[frontier.points_["met"], "budget"]:
         encoder = frontier.encoder(budget)
         (a, s, y), (b, t, z) = parts
-        a, b = (encoder.transform(x, sensitive_features=hidden) for x, hidden in ((a, s), (b, t)))
+        a = encoder.transform(a, sensitive_features=s)
+        b = pd.concat([encoder.transform(b, sensitive_features=t) for _ in range(DRAWS)])
+        t, z = pd.concat([t] * DRAWS), pd.concat([z] * DRAWS)
         sex, salary = probe(a, s["sex"], b, t["sex"]), probe(a, y, b, z, groups=t["sex"])
         found.append({"variant": name, "budget": budget, "spent": encoder.distortion_.mean, "sex AUC": sex.auc.value,
                       "salary": salary.accuracy.value, "ΔDemP": salary.gap.value, "seconds": seconds})  # fmt: skip
