@@ -6,12 +6,12 @@ python benchmarks/adult.py budgets   twenty budgets from 0.1 to 6: distortion on
 python benchmarks/adult.py paper     the paper's own setting: probabilities, cross-entropy, penalty
 """
 
-import argparse
 import time
 
 import numpy as np
 import pandas as pd
 
+from common import PAPER, run_parts
 from fairveil import BudgetNotMet, FairEncoder, FairFrontier, Training
 from fairveil.auditing import probe
 from fairveil.datasets import Split, load_adult
@@ -109,15 +109,11 @@ def distortion_of(encoder: FairEncoder, split: Split) -> float:
 def paper() -> None:
     train, test = load_adult("I")
     schema = Schema.infer(train.X, scale="range")
-    training = Training(steps=2000, batch_size=2048, adversary_steps=1, learning_rate=1e-3,
-                        adversary_learning_rate=1e-3, hidden=(170, 130), noise_dim=113,
-                        adversary_hidden=((10, 5),), adversary_dropout=0.0, adversary_decay=0.0, average=0.0,
-                        final_rate=1.0)  # fmt: skip
     rows = []
     for sees in (False, True):
         for budget in (1.0, 3.0):
             encoder = FairEncoder({"categorical": budget, "continuous": 0.05}, schema=schema, release="probabilities",
-                                  constraint="penalty", sees_sensitive=sees, training=training,
+                                  constraint="penalty", sees_sensitive=sees, training=PAPER,
                                   random_state=0)  # fmt: skip
             try:
                 encoder.fit(train.X, sensitive_features=train.S)
@@ -131,10 +127,5 @@ def paper() -> None:
     print(pd.DataFrame(rows).round(4).to_string(index=False), flush=True)
 
 
-PARTS = {"case1": case1, "case2": case2, "budgets": budgets, "paper": paper}
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"any of {', '.join(PARTS)}; all of them by default")
-    for name in parser.parse_args().parts or list(PARTS):
-        PARTS[name]()
+    run_parts(__doc__, {"case1": case1, "case2": case2, "budgets": budgets, "paper": paper})

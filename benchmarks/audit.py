@@ -7,7 +7,6 @@ python benchmarks/audit.py certified  UCI Adult: certified ΔDemP of any predict
 python benchmarks/audit.py profile    UCI Adult, quick: where the time of an audit goes, and its peak memory
 """
 
-import argparse
 import os
 import resource
 import time
@@ -18,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 import fairveil as fv
+from common import run_parts
 from fairveil.auditing import probe
 from fairveil.auditing.attackers import battery
 from fairveil.auditing.audit import attack_all
@@ -212,10 +212,7 @@ def profile() -> None:
     print(pd.Series(result.seconds).to_string(), flush=True)
 
 
-PARTS = {"power": power, "truth": truth, "coverage": coverage, "certified": certified, "profile": profile}
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"any of {', '.join(PARTS)}; all of them by default")
-    for name in parser.parse_args().parts or list(PARTS):
-        PARTS[name]()
+    run_parts(
+        __doc__, {"power": power, "truth": truth, "coverage": coverage, "certified": certified, "profile": profile}
+    )

@@ -3,6 +3,7 @@
 python benchmarks/frontier_speed.py            all parts
 python benchmarks/frontier_speed.py frontier   8 budgets together against one alone, on UCI Adult
 python benchmarks/frontier_speed.py transform  rows a second
+python benchmarks/frontier_speed.py ragged     draws and softmax by groups against one group after the other
 python benchmarks/frontier_speed.py scaling    cost against rows, members and columns, on synthetic tables
 
 The limit is the float32 rate of one plain matrix product, measured in the same process just before and after. What a
@@ -10,7 +11,6 @@ step costs is the difference of two trainings of unequal length, so that reading
 left out; the whole fit is timed too. FLOPs are those of the matrix products alone, as PyTorch counts them.
 """
 
-import argparse
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -20,8 +20,11 @@ import pandas as pd
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from common import run_parts
 from fairveil import FairFrontier, Training
 from fairveil.datasets import load_adult
+from fairveil.encoders.ragged import group_draw, group_softmax
+from fairveil.schema import Schema
 
 EIGHT = (0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 2.8, 3.5)
 #: A step is timed by the difference of these two lengths.
@@ -105,6 +108,25 @@ def transform() -> None:
     print(flush=True)
 
 
+def ragged() -> None:
+    """Eight members, 1,024 rows, the groups of UCI Adult."""
+    train, _ = load_adult("I")
+    widths = [group.width for group in Schema.infer(train.X).layout.groups]
+    rows_first = torch.randn(8, 1024, sum(widths))
+    slots_first = rows_first.transpose(1, 2).contiguous()
+
+    def plain(one: Callable[[torch.Tensor], torch.Tensor]) -> float:
+        parts = torch.split(rows_first, widths, dim=-1)
+        return min(seconds(lambda: torch.cat([one(part) for part in parts], dim=-1)) for _ in range(20))
+
+    draw = plain(lambda part: torch.nn.functional.one_hot(part.argmax(dim=-1), part.shape[-1]).float())
+    soft = plain(lambda part: part.softmax(dim=-1))
+    print("\n## Draws and softmax by groups, against one group after the other with slots last\n")
+    for name, function, old in (("draw", group_draw, draw), ("softmax", group_softmax, soft)):
+        new = min(seconds(lambda f=function: f(slots_first, widths)) for _ in range(20))
+        print(f"{name}: {1e3 * new:.1f} ms against {1e3 * old:.1f} ms, {old / new:.1f} times as fast", flush=True)
+
+
 def synthetic(rows: int, columns: int = 12) -> tuple[pd.DataFrame, pd.Series]:
     """Half categories of eight values, half whole numbers from 0 to 99, all leaning a little to one group."""
     generator = np.random.default_rng(0)
@@ -136,10 +158,5 @@ def scaling() -> None:
     curve("columns", columns, [1e3 * step_cost(*synthetic(10_000, c), 4)[0] for c in columns], "ms a step")
 
 
-PARTS = {"frontier": frontier, "transform": transform, "scaling": scaling}
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"any of {', '.join(PARTS)}; all of them by default")
-    for part in parser.parse_args().parts or list(PARTS):
-        PARTS[part]()
+    run_parts(__doc__, {"frontier": frontier, "transform": transform, "ragged": ragged, "scaling": scaling})

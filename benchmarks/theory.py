@@ -5,7 +5,6 @@ python benchmarks/theory.py alpha     alpha-loss games on the Gaussian mixture a
 python benchmarks/theory.py knn       k-NN information against exact values; time against scikit-learn's neighbours
 """
 
-import argparse
 import math
 import time
 
@@ -13,6 +12,7 @@ import numpy as np
 import pandas as pd
 from sklearn.neighbors import NearestNeighbors
 
+from common import run_parts
 from fairveil import AlphaLoss, FairEncoder, Training
 from fairveil.datasets import gaussian_mixture, load_adult
 from fairveil.information import _kth_distance, knn_mutual_information, mutual_information_with_error
@@ -124,10 +124,5 @@ def knn() -> None:
     print(pd.DataFrame(rows).round(4).to_string(index=False), flush=True)
 
 
-PARTS = {"matrix": matrix, "alpha": alpha, "knn": knn}
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"any of {', '.join(PARTS)}; all of them by default")
-    for name in parser.parse_args().parts or list(PARTS):
-        PARTS[name]()
+    run_parts(__doc__, {"matrix": matrix, "alpha": alpha, "knn": knn})

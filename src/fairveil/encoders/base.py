@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairveil.encoders.heads import Noise, draw_noise
+from fairveil.encoders.heads import Noise, draw_noise, make_head
 from fairveil.objectives.distortion import Release
 from fairveil.schema import Layout
 
@@ -81,6 +81,19 @@ class Encoder(nn.Module):
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """Draw the starting weights of member i from generators[i]; every encoder starts close to the identity."""
         raise NotImplementedError  # abstract
+
+
+class NetworkEncoder(Encoder):
+    """An encoder whose proposal is the raw output of a network; a head draws from it."""
+
+    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
+        super().__init__(layout, spec, members)
+        self.head = make_head(spec.release, layout)
+
+    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+        """By the head."""
+        released: Release = self.head(proposal, rows, noise)
+        return released
 
 
 def with_sensitive(parts: list[Tensor], sensitive: Tensor | None) -> Tensor:

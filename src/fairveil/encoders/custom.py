@@ -7,14 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fairveil.encoders.base import Encoder, EncoderSpec, with_sensitive
-from fairveil.encoders.heads import Noise, head_width, make_head
+from fairveil.encoders.base import EncoderSpec, NetworkEncoder, with_sensitive
+from fairveil.encoders.heads import Noise, head_width
 from fairveil.errors import InputError
-from fairveil.objectives.distortion import Release
 from fairveil.schema import Layout
 
 
-class Custom(Encoder):
+class Custom(NetworkEncoder):
     """Stacks the parameters of as many modules as there are members and maps over them with `torch.vmap`."""
 
     def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
@@ -28,7 +27,6 @@ class Custom(Encoder):
         self.stacked = nn.ParameterList(torch.zeros(members, *p.shape) for _, p in module.named_parameters())
         # In a list, so that the template's own parameters are not part of this module.
         self._template = [module.to("meta")]
-        self.head = make_head(spec.release, layout)
 
     def _make(self, seed: int) -> nn.Module:
         """A module with weights of its own choice, seeded without touching the global random state."""
@@ -62,11 +60,6 @@ class Custom(Encoder):
             return out
 
         return torch.vmap(one)(tuple(self.stacked))
-
-    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
-        """By the head."""
-        released: Release = self.head(proposal, rows, noise)
-        return released
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """Let the module draw its own weights, seeded by each member's generator."""

@@ -5,31 +5,24 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fairveil.encoders.base import Encoder, EncoderSpec, with_sensitive
+from fairveil.encoders.base import EncoderSpec, NetworkEncoder, with_sensitive
 from fairveil.encoders.batched import BatchedMLP, initialise
-from fairveil.encoders.heads import Noise, head_width, make_head
-from fairveil.objectives.distortion import Release
+from fairveil.encoders.heads import Noise, head_width
 from fairveil.schema import Layout
 
 
-class FeedForward(Encoder):
+class FeedForward(NetworkEncoder):
     """A dense network whose output corrects the identity; the head turns it into a release."""
 
     def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
         super().__init__(layout, spec, members)
         inputs = layout.width + spec.sensitive_width + spec.noise_dim
         self.network = BatchedMLP(members, inputs, spec.hidden, head_width(layout))
-        self.head = make_head(spec.release, layout)
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
         """Raw output of the network."""
         raw: Tensor = self.network(with_sensitive([rows, noise.inputs], sensitive))
         return raw
-
-    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
-        """By the head."""
-        released: Release = self.head(proposal, rows, noise)
-        return released
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """Small last layer: the first release is close to the original."""

@@ -14,7 +14,7 @@ class Round:
 
     distortion: mean over validation rows, one number a constraint; bound: what it must not exceed.
     multiplier: the constraint's price of distortion. training_advantage: what the strongest *training* adversary
-    gains over guessing, in units of the loss. It steers the choice of iterate and is no measure of leakage.
+    gains over guessing, in units of the loss. It shows how the game went and is no measure of leakage.
     """
 
     step: int

@@ -86,7 +86,7 @@ class Game:
         """J steps of those who look at the release, then one of the encoder.
 
         One proposal serves them all where it can be drawn from again: every adversary step sees fresh draws of it, and
-        the encoder's own step another. That is a quarter of the encoder's work at J = 3, for the same result.
+        the encoder's own step another. At J = 3 that is one pass of the network instead of four.
         """
         batch = self.batch(rows)
         noise = self.encoder.noise(len(batch), self.generator)

@@ -26,7 +26,7 @@ class Training:
     average: weight of the past in the exponential average of the encoder that is released.
     final_rate: learning rates fall along a half cosine to this fraction.
     rounds: how often validation rows judge the encoder; select_after: from which fraction of the steps a judged
-        encoder may be chosen (before, the adversaries are too young to be believed).
+        encoder may be kept (before, its adversaries are too young); the latest within its budget is.
     validation, held_out: fractions of the rows that choose the iterate and that bound its distortion.
     """
 
