@@ -25,7 +25,7 @@ from fairveil.auditing import probe
 from fairveil.datasets import load_adult
 from fairveil.metrics import demographic_parity_gap, equalized_odds_gap
 
-#: Peers that follow a numerical gradient over all rows (seconds an iteration) learn from this many.
+#: Prototype methods learn from this many rows: on all of them fairlearn's takes many minutes.
 SOME_ROWS = 1500
 
 
