@@ -28,20 +28,27 @@ CategoricalMeasure = Literal["hamming", "squared", "cross_entropy"]
 class Release:
     """What an encoder puts out.
 
-    values: (..., rows, width): exactly what is released; gradients pass straight through the draw.
+    drawn: (..., rows, width): exactly what is released, or a function that computes it; gradients pass straight through
+        the draw. Read it as `values`.
     chances: (..., rows, group width): the distribution from which the slot of each group was drawn, or a function that
-        computes it: an adversary looks at the values alone.
-    atoms, weights: where a release is one of a few whole rows, those rows (atoms, width) and the probability of each,
-        (..., rows, atoms): losses can then be averaged over the draw exactly.
+        computes it: an adversary looks at the values alone. Read it as `probabilities`.
+    atoms, weights: where a release is one of a few whole rows, those rows and the probability of each, (..., rows,
+        atoms): losses can then be averaged over the draw exactly. The atoms are the same for all rows, (atoms, width),
+        or each row has its own, (atoms, rows, width).
     squares: where the encoder knows it, the squared change of a row's numbers without bins, averaged over the draw:
         (..., rows).
     """
 
-    values: Tensor
+    drawn: Tensor | Callable[[], Tensor]
     chances: Tensor | Callable[[], Tensor]
     atoms: Tensor | None = None
     weights: Tensor | None = None
     squares: Tensor | None = None
+
+    @cached_property
+    def values(self) -> Tensor:
+        """What is released: (..., rows, width)."""
+        return self.drawn if isinstance(self.drawn, Tensor) else self.drawn()
 
     @cached_property
     def probabilities(self) -> Tensor:
@@ -79,21 +86,56 @@ class Distortion:
         """Differentiable; averages over the draw exactly where that can be done, which leaves less noise."""
         if self.custom is not None or self.categorical == "cross_entropy" or self.soft:
             return self.realised(release, original)
-        slots = self._slots.to(original)
-        x = original[..., self.layout.grouped]
-        # r is 1 with probability p and x is 0 or 1, so E (r - x)^2 = x + p (1 - 2 x): linear in p, with prices that all
-        # members share. Slot-major, as the encoders hold p.
+        if release.atoms is not None and release.atoms.dim() == 3 and release.weights is not None:
+            return torch.einsum("ark,mra->mrk", self.of_atoms(release.atoms, original), release.weights)
+        # Slot-major, as the encoders hold p.
         p = release.probabilities.transpose(-1, -2)
-        unlike = ((1.0 - 2.0 * x) * slots.weight).transpose(-1, -2).contiguous()
-        categorical = ((p * unlike).sum(dim=-2) + (x * slots.weight).sum(dim=-1)) * self._doubled
+        prices = self._prices(original)
+        categorical = (p * prices.categorical.transpose(-1, -2).contiguous()).sum(dim=-2) + prices.fixed
         continuous = release.squares
         if continuous is None:
-            continuous = (release.values[..., slots.free] - original[..., slots.free]).square().sum(dim=-1)
+            free = self._slots.to(original).free
+            continuous = (release.values[..., free] - original[..., free]).square().sum(dim=-1)
+        if prices.continuous is not None:
+            continuous = continuous + (p * prices.continuous.transpose(-1, -2).contiguous()).sum(dim=-2)
+        return torch.stack([categorical, continuous], dim=-1)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the expected distortion of a row is linear in the chances of its slots: `prices` are all there is."""
+        soft = self.soft or self.custom is not None or self.categorical == "cross_entropy"
+        return not soft and not self.layout.free
+
+    def of_atoms(self, atoms: Tensor, original: Tensor) -> Tensor:
+        """Of each row's own atoms, averaged over where in its bin a number falls: (atoms, rows, 2); if `is_linear`."""
+        prices = self._prices(original)
+        groups = atoms[..., self.layout.grouped]
+        categorical = (groups * prices.categorical).sum(dim=-1) + prices.fixed
+        continuous = torch.zeros_like(categorical)
+        if prices.continuous is not None:
+            continuous = (groups * prices.continuous).sum(dim=-1)
+        return torch.stack([categorical, continuous], dim=-1)
+
+    def prices(self, original: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each row, what each slot costs (rows, group width), and a fixed part (rows,), where this `is_linear`.
+
+        The expected distortion of a row is fixed + prices . chances; that of a release, fixed + prices . slots drawn.
+        """
+        prices = self._prices(original)
+        moved = 0.0 if prices.continuous is None else prices.continuous
+        return prices.categorical + moved, prices.fixed
+
+    def _prices(self, original: Tensor) -> "_Prices":
+        # r is 1 with probability p and x is 0 or 1, so E (r - x)^2 = x + p (1 - 2 x): linear in p, with prices that all
+        # members share.
+        slots = self._slots.to(original)
+        x = original[..., self.layout.grouped]
+        weight = slots.weight * self._doubled
+        continuous = None
         if len(slots.free) < len(self.layout.numbers):
             number = original[..., slots.owner]
-            moved = slots.binned * (slots.second - 2.0 * slots.mean * number + number.square())
-            continuous = continuous + (p * moved.transpose(-1, -2).contiguous()).sum(dim=-2)
-        return torch.stack([categorical, continuous], dim=-1)
+            continuous = slots.binned * (slots.second - 2.0 * slots.mean * number + number.square())
+        return _Prices((1.0 - 2.0 * x) * weight, (x * weight).sum(dim=-1), continuous)
 
     def realised(self, release: Release, original: Tensor) -> Tensor:
         """Of the rows as they are released."""
@@ -131,6 +173,15 @@ class Distortion:
 def slot_weights(layout: Layout) -> Tensor:
     """For each slot of a row the weight w with which the distortion is sum w (r - x)^2: Hamming and squares at once."""
     return torch.cat([_Slots.of(layout).weight, torch.ones(len(layout.numbers))])
+
+
+@dataclass(frozen=True)
+class _Prices:
+    """Of each row: what each slot costs, for both kinds of column (rows, group width), and a fixed part (rows,)."""
+
+    categorical: Tensor
+    fixed: Tensor
+    continuous: Tensor | None
 
 
 @dataclass(frozen=True)
