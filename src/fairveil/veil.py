@@ -112,5 +112,6 @@ class Veil:
 def take_member(encoder: Encoder, member: int) -> Encoder:
     """One member of a batched encoder, frozen, on the CPU."""
     single = build_encoder(encoder.layout, encoder.spec, 1)
-    single.load_state_dict({name: p.detach()[member : member + 1].cpu() for name, p in encoder.named_parameters()})
+    weights = {name: p.detach().cpu() for name, p in encoder.named_parameters()}
+    single.load_state_dict({n: w if encoder.is_shared(n) else w[member : member + 1] for n, w in weights.items()})
     return single.requires_grad_(False)

@@ -7,6 +7,7 @@ from fairveil.encoders.feedforward import FeedForward
 from fairveil.encoders.gaussian import Gaussian
 from fairveil.encoders.heads import Noise, draw_noise
 from fairveil.encoders.matrix import Matrix
+from fairveil.encoders.transport import Transport, why_no_transport
 
 __all__ = [
     "ARCHITECTURES",
@@ -16,7 +17,9 @@ __all__ = [
     "Gaussian",
     "Matrix",
     "Noise",
+    "Transport",
     "build_encoder",
     "draw_noise",
     "learn_cells",
+    "why_no_transport",
 ]

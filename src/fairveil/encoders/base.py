@@ -21,6 +21,7 @@ class EncoderSpec:
     architecture: a name, a torch module, or a factory `f(inputs, outputs)` that makes one.
     sensitive_width: columns of S that the encoder sees; 0 when it sees X only. sensitive_discrete: they are one-hot.
     hidden, noise_dim: of the feed-forward network.
+    levels: of the transport encoder, how many nested sets of columns can be moved; the last is all of them.
     cells: for the matrix, the representative rows (K, width) over which it is one; empty for the product alphabet.
     """
 
@@ -30,6 +31,7 @@ class EncoderSpec:
     sensitive_discrete: bool = True
     hidden: tuple[int, ...] = (128, 128)
     noise_dim: int = 16
+    levels: int = 3
     cells: tuple[tuple[float, ...], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -44,7 +46,13 @@ class EncoderSpec:
 
 
 class Encoder(nn.Module):
-    """A randomized map from a row (and S, if it may see it) to a release, one for each member."""
+    """A randomized map from a row (and S, if it may see it) to a release, one for each member.
+
+    Every parameter has a leading member dimension and is learned in the game, but for those whose names begin with
+    `shared`: these are one for all members, and fixed before the game begins.
+    """
+
+    shared: str | None = None
 
     def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
         super().__init__()
@@ -59,7 +67,8 @@ class Encoder(nn.Module):
 
     def noise(self, rows: int, generator: torch.Generator) -> Noise:
         """Fresh noise for a batch."""
-        return draw_noise(rows, self.spec.noise_dim, self.gumbel_width, len(self.layout.numbers), generator)
+        numbers = len(self.layout.numbers)
+        return draw_noise(rows, self.spec.noise_dim, self.gumbel_width, numbers, numbers, generator)
 
     @property
     def redraws(self) -> bool:
@@ -77,6 +86,14 @@ class Encoder(nn.Module):
     def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
         """Draw one release from a proposal."""
         raise NotImplementedError  # abstract
+
+    def played(self) -> list[nn.Parameter]:
+        """The parameters that are learned in the game."""
+        return [p for name, p in self.named_parameters() if not self.is_shared(name)]
+
+    def is_shared(self, name: str) -> bool:
+        """Whether a parameter is one for all members."""
+        return self.shared is not None and name.startswith(self.shared)
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """Draw the starting weights of member i from generators[i]; every encoder starts close to the identity."""

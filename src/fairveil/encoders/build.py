@@ -5,6 +5,7 @@ from fairveil.encoders.custom import Custom
 from fairveil.encoders.feedforward import FeedForward
 from fairveil.encoders.gaussian import Gaussian
 from fairveil.encoders.matrix import Matrix
+from fairveil.encoders.transport import Transport
 from fairveil.errors import InputError, must_be
 from fairveil.schema import Layout
 
@@ -13,6 +14,7 @@ ARCHITECTURES: dict[str, type[Encoder]] = {
     "gaussian": Gaussian,
     "gaussian_full": Gaussian,
     "matrix": Matrix,
+    "transport": Transport,
 }
 
 

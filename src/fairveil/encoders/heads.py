@@ -36,8 +36,8 @@ def head_width(layout: Layout) -> int:
 class Noise:
     """Randomness for one batch, shared by all members.
 
-    inputs: (rows, noise_dim) standard normal, for the network; gumbel: for the draws; normal and
-    uniform in (0, 1): (rows, numbers).
+    inputs: (rows, noise_dim) standard normal, for the network; gumbel: for the draws; normal: (rows, numbers);
+    uniform in (0, 1): (rows, numbers), and more for encoders that draw by them.
     """
 
     inputs: Tensor
@@ -47,19 +47,19 @@ class Noise:
 
     def redrawn(self, generator: torch.Generator) -> "Noise":
         """The same noise at the network's input, everything else fresh: for another draw from the same proposal."""
-        (rows, gumbel), numbers = self.gumbel.shape, self.normal.shape[1]
-        return replace(draw_noise(rows, 0, gumbel, numbers, generator), inputs=self.inputs)
+        (rows, gumbel), normal, uniform = self.gumbel.shape, self.normal.shape[1], self.uniform.shape[1]
+        return replace(draw_noise(rows, 0, gumbel, normal, uniform, generator), inputs=self.inputs)
 
 
-def draw_noise(rows: int, inputs: int, gumbel: int, numbers: int, generator: torch.Generator) -> Noise:
+def draw_noise(rows: int, inputs: int, gumbel: int, normal: int, uniform: int, generator: torch.Generator) -> Noise:
     """Fresh noise for a batch of rows: how many variables of each sort a row."""
     device = generator.device
-    uniform = torch.rand(rows, gumbel, generator=generator, device=device)
+    chances = torch.rand(rows, gumbel, generator=generator, device=device)
     return Noise(
         torch.randn(rows, inputs, generator=generator, device=device),
-        -torch.log(-torch.log(uniform.clamp_(1e-20, 1.0 - 1e-7))),
-        torch.randn(rows, numbers, generator=generator, device=device),
-        torch.rand(rows, numbers, generator=generator, device=device),
+        -torch.log(-torch.log(chances.clamp_(1e-20, 1.0 - 1e-7))),
+        torch.randn(rows, normal, generator=generator, device=device),
+        torch.rand(rows, uniform, generator=generator, device=device),
     )
 
 
@@ -178,11 +178,19 @@ class SampledHead(Head):
 
     def numbers(self, drawn: Tensor, raw: Tensor, original: Tensor, noise: Noise) -> Tensor:
         """The numbers that go with the drawn slots: (..., rows, numbers)."""
-        lows, spans = torch.matmul(self.ends, drawn).transpose(-1, -2).chunk(2, dim=-1)
-        numbers = lows + spans * noise.uniform
+        numbers = self.within_bins(drawn, noise.uniform)
         if len(self.free):
             numbers = self.add_free(numbers, raw, original, noise)
         return self.hide_missing(drawn.transpose(-1, -2), self.snap(numbers))
+
+    def binned(self, drawn: Tensor, uniform: Tensor) -> Tensor:
+        """The numbers that go with the drawn slots, where all numbers have bins: (..., rows, numbers)."""
+        return self.hide_missing(drawn.transpose(-1, -2), self.snap(self.within_bins(drawn, uniform)))
+
+    def within_bins(self, drawn: Tensor, uniform: Tensor) -> Tensor:
+        """A place in the drawn bin of each number, not yet on the grid."""
+        lows, spans = torch.matmul(self.ends, drawn).transpose(-1, -2).chunk(2, dim=-1)
+        return lows + spans * uniform
 
     def add_free(self, numbers: Tensor, raw: Tensor, original: Tensor, noise: Noise) -> Tensor:
         """Numbers without bins: the original with a learned shift and learned noise."""

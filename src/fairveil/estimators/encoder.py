@@ -77,7 +77,7 @@ class GameEstimator(TableTransformer):
             loss=make_loss(self.loss),
             distortion=self.distortion,
             constraint=make_constraint(self.constraint),
-            training=self.training or Training(),
+            training=self.training,
             confidence=self.confidence,
             unseen=self.unseen,
             device=pick_device(self.device),
@@ -109,7 +109,10 @@ class FairEncoder(GameEstimator):
         D, the bound on the mean distortion of a row; or {"categorical": ..., "continuous": ...}, one for each kind.
         With the default distortion it is the expected number of categorical values changed plus the squared change
         of the numbers in units of their standard deviation.
-    architecture : {"feedforward", "gaussian", "gaussian_full", "matrix"}, module, or callable f(inputs, outputs)
+    architecture : {"auto", "transport", "feedforward", "gaussian", "gaussian_full", "matrix"}, module, or callable
+        "transport" moves whole records towards one group of S, along optimal matchings; it needs sees_sensitive=True,
+        an S of classes, and numbers with bins. "feedforward" is the paper's network. "auto": transport where S has two
+        large groups and no task is known, else feedforward. A callable is f(inputs, outputs) -> module.
     cells : int, optional
         With architecture="matrix": turn the table into a code of at most this many cells, each released as one valid
         representative record. A release with a finite alphabet can be certified (`certify`).
@@ -132,7 +135,7 @@ class FairEncoder(GameEstimator):
     unseen : {"error", "most_frequent"}
         How `transform` treats a category that was not there in `fit`.
     training : Training, optional
-        Steps, networks and rates of the game.
+        Steps, networks and rates of the game; by default what suits the architecture.
     confidence : float
         Of the upper bound on the distortion.
     checkpoint : path, optional
@@ -158,7 +161,7 @@ class FairEncoder(GameEstimator):
         self,
         budget: Budget = 1.0,
         *,
-        architecture: str | ModuleFactory = "feedforward",
+        architecture: str | ModuleFactory = "auto",
         cells: int | None = None,
         loss: str | Loss = "log",
         distortion: str | RowDistortion = "auto",

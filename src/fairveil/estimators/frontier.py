@@ -37,7 +37,7 @@ class FairFrontier(GameEstimator):
         budgets: Sequence[Budget] = (0.25, 0.5, 1.0, 2.0),
         *,
         seeds: int = 1,
-        architecture: str | ModuleFactory = "feedforward",
+        architecture: str | ModuleFactory = "auto",
         cells: int | None = None,
         loss: str | Loss = "log",
         distortion: str | RowDistortion = "auto",

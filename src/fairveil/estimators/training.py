@@ -9,19 +9,19 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from fairveil.bound import Achieved, upper_bound
+from fairveil.bound import DRAWS, Achieved, upper_bound
 from fairveil.codec import Unseen
-from fairveil.encoders import EncoderSpec, learn_cells
+from fairveil.encoders import EncoderSpec, learn_cells, why_no_transport
 from fairveil.encoders.matrix import MOST_CELLS
 from fairveil.errors import InputError, must_be
 from fairveil.estimators.inputs import Budget, Prepared
-from fairveil.game import Bounds, History, Problem, Rows, Training, play
+from fairveil.game import Bounds, History, Problem, Rows, Training, default_training, play
 from fairveil.objectives import Constraint, Distortion, Loss, make_distortion
 from fairveil.objectives.distortion import KINDS, Release
 from fairveil.veil import Veil, take_member
 
-#: Releases of every held-out row that are averaged.
-_DRAWS = 8
+#: Rows that every group of S must have for `auto` to choose transport: fewer do not teach a mover.
+_FEWEST_MOVED = 500
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Settings:
     loss: Loss
     distortion: Any
     constraint: Constraint
-    training: Training
+    training: Training | None
     confidence: float
     unseen: Unseen
     device: torch.device
@@ -70,22 +70,25 @@ def train(
     prepared: Prepared, budgets: Sequence[Budget], seeds: Sequence[int], settings: Settings, seed: int
 ) -> list[Trained]:
     """Train one member for each (budget, seed) pair, all in one game."""
-    layout, training = prepared.schema.layout, settings.training
+    layout = prepared.schema.layout
     bounds = Bounds.of(budgets)
+    distortion = make_distortion(settings.distortion, layout, settings.release)
+    if distortion.custom is not None and bounds.names != ("total",):
+        raise InputError("A distortion function gives one number a row, so the budget must be one number too.")
+    architecture = _architecture(prepared, settings, distortion)
+    training = settings.training or default_training(architecture)
     parts = _split(len(prepared.rows), training, seed)
     level = 1.0 - (1.0 - settings.confidence) / len(bounds.names)
     spec = EncoderSpec(
-        settings.architecture,
+        architecture,
         settings.release,
         0 if prepared.rows.sensitive is None else prepared.sensitive.width,
         prepared.sensitive.discrete,
         training.hidden,
         training.noise_dim,
+        training.levels,
         _cells(prepared, parts.train, settings.cells, seed),
     )
-    distortion = make_distortion(settings.distortion, layout, settings.release)
-    if distortion.custom is not None and bounds.names != ("total",):
-        raise InputError("A distortion function gives one number a row, so the budget must be one number too.")
     problem = Problem(layout, spec, settings.loss, distortion, settings.constraint, bounds, prepared.chances,
                       prepared.outputs, tuple(seeds), prepared.tasks, training)  # fmt: skip
     outcome = play(
@@ -109,6 +112,24 @@ def train(
     return trained
 
 
+def _architecture(prepared: Prepared, settings: Settings, distortion: Distortion) -> Any:
+    """The architecture by name or as given; `auto` takes transport where two large groups can be told and moved."""
+    chosen = settings.architecture
+    if chosen == "transport" and not distortion.is_linear:
+        raise InputError(
+            "architecture='transport' needs a distortion that adds up over columns and numbers with bins: 'auto', "
+            "'hamming' or 'squared'. Use 'feedforward' with others."
+        )
+    if not isinstance(chosen, str) or chosen != "auto":
+        return chosen
+    secret = prepared.rows.secrets[0]
+    large = prepared.sensitive.discrete and bool((torch.bincount(secret) >= _FEWEST_MOVED).all())
+    seen = EncoderSpec("transport", settings.release, 0 if prepared.rows.sensitive is None else 1)
+    movable = distortion.is_linear and why_no_transport(prepared.schema.layout, seen) is None
+    two = prepared.outputs[0] == 2
+    return "transport" if large and two and movable and not prepared.tasks else "feedforward"
+
+
 def measure(
     veil: Veil,
     distortion: Distortion,
@@ -125,7 +146,7 @@ def measure(
     by the luck of a single draw.
     """
     generator = torch.Generator().manual_seed((seed + 1) % 2**63)
-    parts = torch.stack([_written_distortion(veil, distortion, rows, original, generator) for _ in range(_DRAWS)]).mean(
+    parts = torch.stack([_written_distortion(veil, distortion, rows, original, generator) for _ in range(DRAWS)]).mean(
         dim=0
     )
     largest = veil.schema.layout.largest_distortion() if distortion.is_bounded else {}
@@ -149,7 +170,7 @@ def _written_distortion(
         release = Release(veil.codec.encode(veil.codec.decode(release.values)), release.probabilities)
         # A kept number is released to its last digit, which a tensor does not hold.
         kept = torch.from_numpy(veil.schema.layout.kept)
-        release = replace(release, values=torch.where(kept, original, release.values))
+        release = replace(release, drawn=torch.where(kept, original, release.values))
     return distortion.realised(release, original).double()
 
 

@@ -2,6 +2,6 @@
 
 from fairveil.game.history import History, Round
 from fairveil.game.loop import Outcome, play
-from fairveil.game.problem import Bounds, Problem, Rows, Task, Training
+from fairveil.game.problem import Bounds, Problem, Rows, Task, Training, default_training
 
-__all__ = ["Bounds", "History", "Outcome", "Problem", "Round", "Rows", "Task", "Training", "play"]
+__all__ = ["Bounds", "History", "Outcome", "Problem", "Round", "Rows", "Task", "Training", "default_training", "play"]

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from fairveil.adversaries import Opponent, Panel
-from fairveil.encoders import Encoder, build_encoder
+from fairveil.encoders import Encoder, Transport, build_encoder
 from fairveil.errors import TrainingFailed
 from fairveil.game.checkpoint import load_checkpoint, save_checkpoint
 from fairveil.game.history import History, Round
 from fairveil.game.problem import Problem, Rows
 from fairveil.game.step import advantages, distortion_spread, encoder_aim, panel_losses
+from fairveil.game.teaching import teach
 from fairveil.objectives import ConstraintState
 from fairveil.objectives.distortion import Release
 from fairveil.progress import progress
@@ -52,10 +53,10 @@ class Game:
         for player in self.players:
             player.initialise(_member_generators(problem.seeds, seed))
             player.to(device)
-        self.encoder_optimiser = _adamw(self.encoder.parameters(), training.learning_rate, 0.0)
+        self.encoder_optimiser = _adamw(self.encoder.played(), training.learning_rate, 0.0)
         others = [p for player in self.players[1:] for p in player.parameters()]
         self.panel_optimiser = _adamw(others, training.adversary_learning_rate, training.adversary_decay)
-        self.average = [p.detach().clone() for p in self.encoder.parameters()]
+        self.average = [p.detach().clone() for p in self.encoder.played()]
         self.best = [p.clone() for p in self.average]
         self.least_excess = torch.full((problem.members,), math.inf, device=device)
         self.spread = torch.zeros_like(problem.bounds.values, device=device)
@@ -63,6 +64,12 @@ class Game:
         self.constraint = ConstraintState(*(t.to(device) for t in (start.multiplier, start.smoothed, start.rho)))
         self.step = 0
         self.rounds: list[Round] = []
+
+    def forget(self) -> None:
+        """Take the encoder's weights as they are now for its average and its best so far."""
+        for kept in (self.average, self.best):
+            for old, parameter in zip(kept, self.encoder.played(), strict=True):
+                old.copy_(parameter.detach())
 
     @property
     def players(self) -> list[Encoder | Panel]:
@@ -75,11 +82,12 @@ class Game:
         return rows.take(torch.randint(len(rows), (size,), generator=self.generator, device=self.device))
 
     def schedule(self) -> None:
-        """Set the learning rates for this step: a half cosine down to `final_rate`."""
+        """Set the learning rates for this step: a half cosine down to `final_rate`; the encoder's rises first."""
         training = self.problem.training
         done = self.step / training.steps
         factor = training.final_rate + (1 - training.final_rate) * (1 + math.cos(math.pi * done)) / 2
-        self.encoder_optimiser.param_groups[0]["lr"] = training.learning_rate * factor
+        risen = min(1.0, done / training.rise) if training.rise else 1.0
+        self.encoder_optimiser.param_groups[0]["lr"] = training.learning_rate * factor * risen
         self.panel_optimiser.param_groups[0]["lr"] = training.adversary_learning_rate * factor
 
     def turn(self, rows: Rows, aim: Tensor) -> None:
@@ -118,7 +126,7 @@ class Game:
         parts = encoder_aim(
             self.problem, self.panel, self.predictors, self.constraint, aim, release, batch, self.generator
         )
-        parameters = list(self.encoder.parameters())
+        parameters = self.encoder.played()
         gradients = torch.autograd.grad(parts.objective, parameters)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             # The fused optimiser walks memory and takes no notice of strides: a transposed gradient would be misread.
@@ -147,7 +155,16 @@ class Game:
 
     def averaged(self) -> Encoder:
         """An encoder with the averaged weights."""
-        return _with_weights(self.problem, self.average, self.device)
+        return self.with_weights(self.average)
+
+    def with_weights(self, weights: Sequence[Tensor]) -> Encoder:
+        """A frozen encoder like this one, with other weights where the game is played."""
+        encoder = build_encoder(self.problem.layout, self.problem.spec, self.problem.members).to(self.device)
+        encoder.load_state_dict(self.encoder.state_dict())
+        with torch.no_grad():
+            for parameter, weight in zip(encoder.played(), weights, strict=True):
+                parameter.copy_(weight)
+        return encoder.requires_grad_(False)
 
     @torch.no_grad()
     def judge(self, rows: Rows, held_out: int, z: float, seconds: float) -> None:
@@ -224,6 +241,9 @@ def play(
     fingerprint = _fingerprint(problem, train, validation, (held_out, z), seed)
     if checkpoint is not None and checkpoint.exists():
         load_checkpoint(game, checkpoint, fingerprint)
+    elif isinstance(game.encoder, Transport):
+        teach(game.encoder, problem, train, validation, seed=seed, show_progress=show_progress)
+        game.forget()
     judged_at = {round(training.steps * (i + 1) / training.rounds) for i in range(training.rounds)}
     before = game.rounds[-1].seconds if game.rounds else 0.0
     start = time.monotonic()
@@ -242,7 +262,7 @@ def play(
                 if checkpoint is not None:
                     save_checkpoint(game, checkpoint, fingerprint)
             report(game.step, note)
-    return Outcome(_with_weights(problem, game.best, device), History(tuple(game.rounds)))
+    return Outcome(game.with_weights(game.best), History(tuple(game.rounds)))
 
 
 def _opponents(problem: Problem) -> list[Opponent]:
@@ -260,14 +280,6 @@ def _member_generators(seeds: Sequence[int], seed: int) -> list[torch.Generator]
 
 def _adamw(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> torch.optim.AdamW:
     return torch.optim.AdamW(list(parameters), lr=rate, weight_decay=decay, fused=True)
-
-
-def _with_weights(problem: Problem, weights: Sequence[Tensor], device: torch.device) -> Encoder:
-    encoder = build_encoder(problem.layout, problem.spec, problem.members).to(device)
-    with torch.no_grad():
-        for parameter, weight in zip(encoder.parameters(), weights, strict=True):
-            parameter.copy_(weight)
-    return encoder.requires_grad_(False)
 
 
 def _note(game: Game) -> str:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fairveil.adversaries import Panel
+from fairveil.bound import DRAWS
 from fairveil.game.problem import Problem, Rows
 from fairveil.objectives import ConstraintState, Loss
 from fairveil.objectives.distortion import Release
@@ -20,22 +21,50 @@ def panel_losses(
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Mean loss of every network on a release: (members, networks). With a generator, in training (slots dropped)."""
-    exact = release.weights is not None and all(loss.discrete for loss in losses)
-    if exact:
-        assert release.atoms is not None
-        assert release.weights is not None
-        outputs = panel(release.atoms.expand(len(release.weights), -1, -1), generator)
+    atoms, weights = release.atoms, release.weights
+    if atoms is not None and weights is not None and atoms.dim() == 3:
+        means = _means_over_own_atoms(panel, losses, atoms, weights, targets, generator)
+    elif atoms is not None and weights is not None and all(loss.discrete for loss in losses):
+        outputs = panel(atoms.expand(len(weights), -1, -1), generator)
         means = [
-            _mean_over_atoms(losses[o.target], output, release.weights, targets[o.target])
+            _mean_over_atoms(losses[o.target], output, weights, targets[o.target])
             for o, output in zip(panel.opponents, outputs, strict=True)
         ]
     else:
-        outputs = panel(release.values, generator)
         means = [
             losses[o.target].rows(output, targets[o.target].expand(len(output), *targets[o.target].shape)).mean(dim=1)
-            for o, output in zip(panel.opponents, outputs, strict=True)
+            for o, output in zip(panel.opponents, panel(release.values, generator), strict=True)
         ]
     return torch.stack(means, dim=1)
+
+
+def _means_over_own_atoms(
+    panel: Panel,
+    losses: Sequence[Loss],
+    atoms: Tensor,
+    weights: Tensor,
+    targets: Sequence[Tensor],
+    generator: torch.Generator | None,
+) -> list[Tensor]:
+    """Mean loss of every network where each row has atoms of its own, exact over their draw: (members,) each.
+
+    Members look at the same atoms and differ in how likely each is. An atom that equals the row's first one is not
+    looked at twice: where many rows have but one choice, that saves most of the work.
+    """
+    first, others = atoms[0], atoms[1:]
+    differs = (others != first).any(dim=-1)
+    chance = weights.movedim(-1, 1) / atoms.shape[1]
+    of_first = chance[:, 0] + (chance[:, 1:] * ~differs).sum(dim=1)
+    chance = torch.cat([of_first, chance[:, 1:][:, differs]], dim=1)
+    row = torch.arange(len(first), device=first.device)
+    row = torch.cat([row, row.expand_as(differs)[differs]])
+    means = []
+    outputs = panel(torch.cat([first, others[differs]]), generator)
+    for opponent, output in zip(panel.opponents, outputs, strict=True):
+        target = targets[opponent.target].index_select(0, row)
+        loss = losses[opponent.target].rows(output, target.expand(len(output), *target.shape))
+        means.append((chance * loss).sum(dim=1))
+    return means
 
 
 def _mean_over_atoms(loss: Loss, output: Tensor, weights: Tensor, target: Tensor) -> Tensor:
@@ -95,6 +124,9 @@ def encoder_aim(
     violation = rows.mean(dim=1) - aim
     spread = distortion_spread(problem, release, batch.x, rows)
     total = leak + problem.constraint.term(state, violation)
+    # Within the bound, distortion is worth a little by itself: where adversaries happen to find nothing, the budget is
+    # spent all the same. At the bound this only raises its price by as much.
+    total = total - problem.training.spending * violation.sum(dim=1)
     if predictors is not None:
         losses = panel_losses(predictors, [task.loss for task in problem.tasks], release, batch.tasks)
         weights = torch.tensor([task.weight for task in problem.tasks], device=losses.device)
@@ -104,6 +136,11 @@ def encoder_aim(
 
 def distortion_spread(problem: Problem, release: Release, x: Tensor, expected: Tensor) -> Tensor:
     """Deviation over rows of the distortion as held-out rows will show it: (members, constraints)."""
+    if release.atoms is not None and release.atoms.dim() == 3 and release.weights is not None:
+        # What is verified is a mean over a few draws, so that a part of their own spread is left.
+        squares = problem.bounds.of_rows(problem.distortion.of_atoms(release.atoms, x)).square()
+        within = torch.einsum("ark,mra->mrk", squares, release.weights) - expected.square()
+        return (expected.var(dim=1) + within.clamp_min(0.0).mean(dim=1) / DRAWS).detach().sqrt()
     if release.squares is None:
         return expected.detach().std(dim=1)
     # A closed form has no spread of its own; the draws that will be verified have.

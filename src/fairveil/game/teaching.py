@@ -1,0 +1,184 @@
+"""Before the game of a transport encoder: its mover learns, from optimal matchings, where each row can go.
+
+Likelihood, not a game: the pairs say what to release for each row, and the mover learns their distribution. What it has
+to do with adversaries comes later, when the gates decide within each budget which rows are moved.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fairveil.coupling import Coupling, couple
+from fairveil.encoders import Transport
+from fairveil.game.problem import Problem, Rows
+from fairveil.objectives.distortion import Release
+from fairveil.progress import progress
+
+#: How often the validation pairs are looked at, and after how many looks without gain the lessons end.
+_LOOKS, _PATIENCE = 15, 4
+#: Weight of the past in the average of the mover's weights.
+_AVERAGE = 0.99
+#: Learning rate of the mover; it falls along the same half cosine as that of the game.
+_RATE = 4e-3
+#: The chance that the mover does not see a slot in its lessons, and its weight decay: without them it learns the pairs
+#: by heart, and knows no good record for a row that was not among them.
+_DROPOUT, _DECAY = 0.1, 0.3
+_TINY = 1e-12
+
+
+def teach(
+    encoder: Transport, problem: Problem, train: Rows, validation: Rows, *, seed: int, show_progress: bool
+) -> None:
+    """Match, learn, and open the gates as far as each budget allows on average."""
+    generator = np.random.default_rng([seed, 3])
+    training = problem.training
+    pairs = _coupled(problem, train, generator, training.matchings, "cheapest", show_progress)
+    # Validation rows are matched in one part, and mostly few: their own pairs are only there to tell when to stop.
+    unseen = _coupled(problem, validation, generator, 1, pairs.reference, show_progress=False)
+    with torch.no_grad():
+        encoder.mover.stays.zero_()
+        if pairs.reference is not None:
+            encoder.mover.stays[pairs.reference] = 1.0
+        encoder.mover.levels.copy_(_levels(problem, train, pairs))
+    _learn(encoder, problem, _Lessons(train, pairs), _Lessons(validation, unseen), seed, show_progress)
+    encoder.open_gates(_affordable(encoder, problem, train, seed))
+
+
+def _coupled(
+    problem: Problem,
+    rows: Rows,
+    generator: np.random.Generator,
+    passes: int,
+    reference: int | str | None,
+    show_progress: bool,
+) -> Coupling:
+    grouped = rows.x[:, problem.layout.grouped]
+
+    def cost(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        prices, fixed = problem.distortion.prices(rows.x[torch.from_numpy(sources)])
+        total: np.ndarray = torch.addmm(fixed.unsqueeze(1), prices, grouped[torch.from_numpy(targets)].T).cpu().numpy()
+        return total
+
+    with progress(1, "Matching groups", show_progress) as report:
+        found = couple(cost, rows.secrets[0].cpu().numpy(), generator, size=problem.training.matched_rows,
+                       passes=passes, reference=reference)  # fmt: skip
+        report(1, f"everyone alike would cost {found.cost:.2f}")
+    return found
+
+
+class _Lessons:
+    """Pairs of a row and the record it is to become, with S; kept columns stay the row's own."""
+
+    def __init__(self, rows: Rows, pairs: Coupling) -> None:
+        assert rows.sensitive is not None
+        self.x, self.sensitive = rows.x, rows.sensitive
+        self.sources, self.targets = (torch.from_numpy(i).to(rows.x.device) for i in (pairs.sources, pairs.targets))
+
+    def sample(self, encoder: Transport, size: int, generator: torch.Generator) -> Tensor:
+        """Mean of minus the log-likelihood of some pairs, in training: a part of each row is not seen."""
+        device = self.x.device
+        index = torch.randint(len(self.sources), (size,), generator=generator, device=device)
+        row, record = self._pairs(encoder, index)
+        seen = torch.rand(row.shape, generator=generator, device=device) >= _DROPOUT
+        hidden = row * seen / (1.0 - _DROPOUT)
+        return encoder.mover.columns.nats(row, self.sensitive[self.sources[index]], record, hidden).mean()
+
+    def all(self, encoder: Transport) -> Tensor:
+        """Mean of minus the log-likelihood of all pairs."""
+        row, record = self._pairs(encoder)
+        return encoder.mover.columns.nats(row, self.sensitive[self.sources], record).mean()
+
+    def _pairs(self, encoder: Transport, index: Tensor | slice = slice(None)) -> tuple[Tensor, Tensor]:
+        row, record = (self.x[i[index]][:, encoder.layout.grouped] for i in (self.sources, self.targets))
+        return row, encoder.head.as_kept(record, row)
+
+
+def _learn(
+    encoder: Transport, problem: Problem, lessons: _Lessons, unseen: _Lessons, seed: int, show_progress: bool
+) -> None:
+    training, columns = problem.training, encoder.mover.columns
+    generator = torch.Generator(lessons.x.device).manual_seed((seed + 4) % 2**63)
+    parameters = list(columns.parameters())
+    optimiser = torch.optim.AdamW(parameters, lr=_RATE, weight_decay=_DECAY, fused=True)
+    average = [p.detach().clone() for p in parameters]
+    best, least, worse = [p.clone() for p in average], math.inf, 0
+    looks = {math.ceil(training.lessons * (i + 1) / _LOOKS) for i in range(_LOOKS)}
+    size = min(training.batch_size, len(lessons.sources))
+    with progress(training.lessons, "Learning to move", show_progress) as report:
+        for step in range(1, training.lessons + 1):
+            falling = (1 + math.cos(math.pi * (step - 1) / training.lessons)) / 2
+            optimiser.param_groups[0]["lr"] = _RATE * (training.final_rate + (1 - training.final_rate) * falling)
+            optimiser.zero_grad(set_to_none=True)
+            lessons.sample(encoder, size, generator).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            weight = min(_AVERAGE, step / (step + 9))
+            torch._foreach_lerp_(average, [p.detach() for p in parameters], 1 - weight)
+            if step in looks:
+                value = _judge(encoder, parameters, average, unseen)
+                worse = 0 if value < least else worse + 1
+                if value < least:
+                    least, best = value, [a.clone() for a in average]
+                if worse == _PATIENCE:
+                    report(training.lessons, f"{least:.2f} nats a record, stopped early")
+                    break
+            report(step, f"{least:.2f} nats a record" if math.isfinite(least) else "")
+    _set(parameters, best)
+
+
+@torch.no_grad()
+def _judge(encoder: Transport, parameters: list[torch.nn.Parameter], average: list[Tensor], unseen: _Lessons) -> float:
+    """Nats of the validation pairs under the averaged weights."""
+    current = [p.detach().clone() for p in parameters]
+    _set(parameters, average)
+    value = float(unseen.all(encoder))
+    _set(parameters, current)
+    return value
+
+
+def _set(parameters: list[torch.nn.Parameter], values: list[Tensor]) -> None:
+    with torch.no_grad():
+        for parameter, value in zip(parameters, values, strict=True):
+            parameter.copy_(value)
+
+
+def _levels(problem: Problem, rows: Rows, pairs: Coupling) -> Tensor:
+    """Nested sets of columns, as (levels, group width): those first that tell most of S for what it costs to move them.
+
+    Each level costs about as much as the one before; the last is all columns.
+    """
+    x = rows.x[:, problem.layout.grouped]
+    secret = F.one_hot(rows.secrets[0]).to(x.dtype)
+    joint = x.T @ secret / len(x)
+    apart = joint.sum(dim=1, keepdim=True) * secret.mean(dim=0)
+    nats = torch.where(joint > 0, joint * torch.log(joint.clamp_min(_TINY) / apart.clamp_min(_TINY)), 0.0).sum(dim=1)
+    sources, targets = (torch.from_numpy(i).to(x.device) for i in (pairs.sources, pairs.targets))
+    prices, _ = problem.distortion.prices(rows.x[sources])
+    cost = (prices * (x[targets] - x[sources])).mean(dim=0).clamp_min(0.0)
+    slices = [slice(group.start, group.stop) for group in problem.layout.groups]
+    spent = [float(cost[inside].sum()) for inside in slices]
+    worth = [float(nats[inside].sum()) / max(price, _TINY) for inside, price in zip(slices, spent, strict=True)]
+    count = problem.spec.levels
+    levels = torch.zeros(count, x.shape[1], device=x.device)
+    before = 0.0
+    for column in sorted(range(len(slices)), key=lambda i: -worth[i]):
+        levels[min(int(count * before / max(sum(spent), _TINY)), count - 1) :, slices[column]] = 1.0
+        before += spent[column]
+    return levels
+
+
+@torch.no_grad()
+def _affordable(encoder: Transport, problem: Problem, rows: Rows, seed: int) -> Tensor:
+    """The share of rows that each member can afford to move: (members,)."""
+    generator = torch.Generator(rows.x.device).manual_seed((seed + 5) % 2**63)
+    order = torch.randperm(len(rows), generator=generator, device=rows.x.device)
+    some = rows.take(order[: problem.training.batch_size * 8])
+    release = encoder(some.x, some.sensitive, encoder.noise(len(some), generator))
+    assert release.atoms is not None
+    record = release.atoms[-1]
+    moved = problem.distortion.expected(Release(record, record[:, encoder.layout.grouped]), some.x)
+    whole = problem.bounds.of_rows(moved).mean(dim=0)
+    bound = problem.bounds.values.to(rows.x.device)
+    return (bound / whole.clamp_min(1e-9)).amin(dim=1)
