@@ -15,30 +15,28 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from fairveil import FairFrontier, Training
+from common import EIGHT
+from fairveil import FairFrontier
 from fairveil.auditing import probe
 from fairveil.datasets import load_adult
+from fairveil.game import default_training
 
-BUDGETS = (0.8, 1.2, 1.7, 2.4)
 DRAWS = 4
-DEFAULT = Training()
 VARIANTS: dict[str, dict] = {
     "default": {},
-    "twice the steps": {"steps": 2000},
-    "adversaries: no dropout": {"adversary_dropout": 0.0},
-    "adversaries: dropout 0.3": {"adversary_dropout": 0.3},
-    "adversaries: slower, dropout 0.2": {"adversary_learning_rate": 2e-3, "adversary_dropout": 0.2},
-    "adversaries: decay 0.1": {"adversary_decay": 0.1},
-    "adversaries: six steps": {"adversary_steps": 6},
-    "adversaries: faster": {"adversary_learning_rate": 8e-3},
-    "adversaries: small": {"adversary_hidden": ((64,), (64,)), "adversary_dropout": 0.3},
-    "adversaries: wider": {"adversary_hidden": ((256, 256), (512,))},
-    "adversaries: one": {"adversary_hidden": ((128, 128),)},
-    "encoder: wider": {"hidden": (256, 256)},
-    "encoder: slower": {"learning_rate": 2e-3},
-    "batch 2048": {"batch_size": 2048},
-    "restarts": {"restarts": 4},
-}
+    "whole records only": {"levels": 1},
+    "no game: gates as they start": {"steps": 1},
+    "lessons: 500": {"lessons": 500},
+    "matchings: of 200 rows": {"matched_rows": 200},
+    "three adversary steps": {"adversary_steps": 3},
+    "two adversaries": {"adversary_hidden": ((128, 128), (256,))},
+    "no rise": {"rise": 0.0},
+    "no spending": {"spending": 0.0},
+    "feedforward": {"architecture": "feedforward"},
+    "feedforward: adversaries slower, dropout 0.2": {
+        "architecture": "feedforward", "adversary_learning_rate": 2e-3, "adversary_dropout": 0.2},
+    "feedforward: six adversary steps": {"architecture": "feedforward", "adversary_steps": 6},
+}  # fmt: skip
 
 
 def row(name: str, changes: dict, seed: int = 0) -> list[dict]:
@@ -47,10 +45,11 @@ def row(name: str, changes: dict, seed: int = 0) -> list[dict]:
     judge, fit = np.sort(order[: len(order) // 5]), np.sort(order[len(order) // 5 :])
     parts = [(train.X.iloc[i], train.S.iloc[i], train.targets["salary"].iloc[i]) for i in (fit, judge)]
     start = time.monotonic()
-    settings = {k: v for k, v in changes.items() if k in Training.__dataclass_fields__}
-    others = {k: v for k, v in changes.items() if k not in settings}
-    frontier = FairFrontier(BUDGETS, sees_sensitive=True, training=replace(DEFAULT, **settings), random_state=seed,
-                            progress=False, unseen="most_frequent", **others)  # fmt: skip
+    architecture = changes.get("architecture", "transport")
+    settings = {name: value for name, value in changes.items() if name != "architecture"}
+    training = replace(default_training(architecture), **settings)
+    frontier = FairFrontier(EIGHT, architecture=architecture, sees_sensitive=True, training=training, random_state=seed,
+                            progress=False, unseen="most_frequent")  # fmt: skip
     frontier.fit(parts[0][0], sensitive_features=parts[0][1])
     seconds = time.monotonic() - start
     found = []

@@ -1,7 +1,8 @@
 """How near the limit of the machine training and transform are, as ratios within one run. `make bench`.
 
 python benchmarks/frontier_speed.py            all parts
-python benchmarks/frontier_speed.py frontier   8 budgets together against one alone, on UCI Adult
+python benchmarks/frontier_speed.py frontier   8 budgets together against one alone, on UCI Adult, for the transport
+                                               encoder and for the paper's feed-forward network
 python benchmarks/frontier_speed.py transform  rows a second
 python benchmarks/frontier_speed.py ragged     draws and softmax by groups against one group after the other
 python benchmarks/frontier_speed.py scaling    cost against rows, members and columns, on synthetic tables
@@ -14,19 +15,20 @@ left out; the whole fit is timed too. FLOPs are those of the matrix products alo
 import resource
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from common import run_parts
-from fairveil import FairFrontier, Training
+from common import EIGHT, run_parts
+from fairveil import FairFrontier
 from fairveil.datasets import load_adult
 from fairveil.encoders.ragged import group_draw, group_softmax
+from fairveil.game import default_training
 from fairveil.schema import Schema
 
-EIGHT = (0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 2.8, 3.5)
 #: A step is timed by the difference of these two lengths.
 SHORT, LONG = 5, 45
 
@@ -51,39 +53,55 @@ def flops(work: Callable[[], object]) -> float:
     return float(counter.get_total_flops())
 
 
-def fit(x: pd.DataFrame, s: pd.Series, members: int, steps: int) -> FairFrontier:
+def fit(
+    x: pd.DataFrame, s: pd.Series, members: int, steps: int, architecture: str = "transport", lessons: int = 1
+) -> FairFrontier:
     # Budgets that any release meets: only the time counts.
     budgets = [1000.0 + i for i in range(members)]
-    training = Training(steps=steps, rounds=1)
-    frontier = FairFrontier(budgets, sees_sensitive=True, training=training, progress=False, random_state=0)
+    training = replace(default_training(architecture), steps=steps, rounds=1, matchings=1, lessons=lessons)
+    frontier = FairFrontier(budgets, architecture=architecture, sees_sensitive=True, training=training, progress=False,
+                            random_state=0)  # fmt: skip
     return frontier.fit(x, sensitive_features=s)
 
 
-def step_cost(x: pd.DataFrame, s: pd.Series, members: int) -> tuple[float, float]:
-    """Seconds and FLOPs of one step."""
+def cost(work: Callable[[int], object]) -> tuple[float, float]:
+    """Seconds and FLOPs of one step, from `work(steps)` of unequal length."""
     # The best of a few, alternating: another process on the machine only ever adds time.
-    times = [[seconds(lambda n=n: fit(x, s, members, n)) for n in (SHORT, LONG)] for _ in range(3)]
+    times = [[seconds(lambda n=n: work(n)) for n in (SHORT, LONG)] for _ in range(3)]
     short, long = np.min(times, axis=0)
-    counted = [flops(lambda n=n: fit(x, s, members, n)) for n in (1, 2)]
+    counted = [flops(lambda n=n: work(n)) for n in (1, 2)]
     return (long - short) / (LONG - SHORT), counted[1] - counted[0]
+
+
+def step_cost(x: pd.DataFrame, s: pd.Series, members: int, architecture: str = "transport") -> tuple[float, float]:
+    return cost(lambda steps: fit(x, s, members, steps, architecture))
 
 
 def frontier() -> None:
     train, _ = load_adult("I")
     s = train.S["sex"]
     fit(train.X, s, 1, 2)
+    print(f"\n## Training, UCI Adult, {torch.get_num_threads()} threads")
+    for architecture in ("transport", "feedforward"):
+        before = matrix_rate()
+        (alone, _), (together, work) = (step_cost(train.X, s, members, architecture) for members in (1, 8))
+        rate = (before + matrix_rate()) / 2
+        print(f"\n{architecture}; matrix product: {rate / 1e9:.0f} GFLOP/s")
+        print(f"a step: one budget {1e3 * alone:.0f} ms, eight together {1e3 * together:.0f} ms, "
+              f"ratio {together / alone:.2f}")  # fmt: skip
+        print(f"eight budgets: {work / 1e9:.1f} GFLOP a step, {work / together / 1e9:.0f} GFLOP/s, "
+              f"{100 * work / together / rate:.0f} % of the matrix product's rate", flush=True)  # fmt: skip
     before = matrix_rate()
-    (alone, _), (together, work) = step_cost(train.X, s, 1), step_cost(train.X, s, 8)
+    took, work = cost(lambda lessons: fit(train.X, s, 1, 1, lessons=lessons))
     rate = (before + matrix_rate()) / 2
-    print(f"\n## Training, UCI Adult, {torch.get_num_threads()} threads\n")
-    print(f"matrix product: {rate / 1e9:.0f} GFLOP/s")
-    print(f"a step: one budget {1e3 * alone:.0f} ms, eight together {1e3 * together:.0f} ms, "
-          f"ratio {together / alone:.2f}")  # fmt: skip
-    print(f"eight budgets: {work / 1e9:.1f} GFLOP a step, {work / together / 1e9:.0f} GFLOP/s, "
-          f"{100 * work / together / rate:.0f} % of the matrix product's rate")  # fmt: skip
-    whole = FairFrontier(EIGHT, sees_sensitive=True, progress=False, random_state=0)
-    took = seconds(lambda: whole.fit(train.X, sensitive_features=train.S))
-    print(f"the whole frontier of 8 budgets, {Training().steps} steps: {took:.0f} s")
+    print(f"\ntransport, a lesson (for all budgets): {1e3 * took:.0f} ms, {work / took / 1e9:.0f} GFLOP/s, "
+          f"{100 * work / took / rate:.0f} % of the matrix product's rate")  # fmt: skip
+    whole = {}
+    for budgets in ((EIGHT[4],), EIGHT):
+        one = FairFrontier(budgets, sees_sensitive=True, progress=False, random_state=0)
+        whole[len(budgets)] = seconds(lambda one=one: one.fit(train.X, sensitive_features=train.S))
+    print(f"whole fit: one budget {whole[1]:.0f} s, a frontier of eight {whole[8]:.0f} s, ratio "
+          f"{whole[8] / whole[1]:.2f}")  # fmt: skip
     print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB", flush=True)
 
 
