@@ -52,9 +52,10 @@ UNTOLD = {
 
 
 def untold(x: pd.DataFrame, x_test: pd.DataFrame, train: Split, test: Split) -> dict[str, float]:
-    """Of each untold task: the share of the accuracy above the majority rate that is kept, and its ΔDemP.
+    """Of each untold task: the share of the accuracy above the majority rate that is kept, its ΔDemP, and the limit.
 
-    The original table holds the answer itself, so there the accuracy is 100 %.
+    The original table holds the answer itself, so there the accuracy is 100 %. The limit is what any predictor with
+    this ΔDemP can keep at most.
     """
     row = {}
     for name, question in UNTOLD.items():
@@ -63,7 +64,18 @@ def untold(x: pd.DataFrame, x_test: pd.DataFrame, train: Split, test: Split) -> 
         majority = max(answers.mean(), 1 - answers.mean())
         row[f"{name}: kept"] = (result.accuracy.value - majority) / (1 - majority)
         row[f"{name}: ΔDemP"] = result.gap.value
+        row[f"{name}: at most"] = 1 - least_error(answers, test.S["sex"], result.gap.value) / (1 - majority)
     return row
+
+
+def least_error(answers: pd.Series, groups: pd.Series, gap: float) -> float:
+    """The least error of any predictor whose rates of "yes" in two groups differ by `gap`.
+
+    A group's error is at least the difference between its rates of predicted and true "yes". If the true rates differ
+    by more than the predicted ones, these differences sum to at least the excess, cheapest in the smaller group.
+    """
+    rates = answers.groupby(groups.to_numpy()).mean()
+    return max(0.0, float(rates.max() - rates.min()) - gap) * float(groups.value_counts(normalize=True).min())
 
 
 def released(encoder: FairEncoder, split: Split) -> pd.DataFrame:
