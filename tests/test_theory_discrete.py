@@ -36,7 +36,7 @@ def test_information_is_zero_exactly_under_independence(joint, alpha):
     product = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
     assert a.arimoto_information(product, alpha) == pytest.approx(0.0, abs=1e-9)
     assert a.arimoto_information(joint, alpha) >= -1e-9
-    # At alpha = 10 a class of 1 % counts by its tenth power: what it adds is above 0 but below the last digit of a double.
+    # At alpha = 10 a class of 1 % counts by its tenth power: above 0, but below the last digit of a double.
     if alpha <= 2 and a.total_variation(joint) > 0.05:
         assert a.arimoto_information(joint, alpha) > 0
 
