@@ -24,7 +24,7 @@ def demo(
     output: Annotated[Path, typer.Option(help="Folder for the censored table, the picture and the figures.")] = Path(
         "results"
     ),
-    budgets: Annotated[str, typer.Option(help="Budgets to train, separated by commas.")] = "0.7,1.2,1.8,2.3",
+    budgets: Annotated[str, typer.Option(help="Budgets to train, separated by commas.")] = "0.5,0.8,1.2,1.8",
     steps: Annotated[int, typer.Option(min=1, help="Encoder steps; fewer are faster and leak more.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of training and of the demo's draws.")] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
