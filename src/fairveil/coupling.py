@@ -2,7 +2,7 @@
 
 If every row of a group is released as the row of the reference group with which an optimal matching pairs it, the group
 is released with exactly the reference's distribution, at the least mean cost at which that can be done (the optimal
-transport of one sample to the other). No adversary can tell the two apart, and none was needed to find out how.
+transport of one sample to the other). No adversary was needed to find out how.
 
 Matchings are exact on a thousand rows at a time. A part of the rows is a little farther from another part than the
 whole groups are from each other, so the cost is a little above that of the groups themselves.

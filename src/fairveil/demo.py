@@ -5,7 +5,6 @@ import math
 import secrets
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fairveil.auditing import AuditResult, Probe, audit, probe
+from fairveil.auditing.attackers import Profile
 from fairveil.datasets import Split, load_adult
 from fairveil.errors import InputError
 from fairveil.estimators import FairEncoder, FairFrontier
@@ -94,9 +94,7 @@ def release_shuffled(encoder: FairEncoder, split: Split) -> Shuffled:
     return Shuffled(released.iloc[order].reset_index(drop=True), split.take(order))
 
 
-def audit_release(
-    train: Shuffled, test: Shuffled, *, progress: bool, profile: Literal["quick", "full"] = "quick"
-) -> AuditResult:
+def audit_release(train: Shuffled, test: Shuffled, *, progress: bool, profile: Profile = "quick") -> AuditResult:
     """Attackers learn from the released training rows and are scored on the released test rows."""
     both = (train, test)
     return audit(

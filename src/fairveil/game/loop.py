@@ -85,7 +85,7 @@ class Game:
         """Set the learning rates for this step: a half cosine down to `final_rate`; the encoder's rises first."""
         training = self.problem.training
         done = self.step / training.steps
-        factor = training.final_rate + (1 - training.final_rate) * (1 + math.cos(math.pi * done)) / 2
+        factor = training.falling(done)
         risen = min(1.0, done / training.rise) if training.rise else 1.0
         self.encoder_optimiser.param_groups[0]["lr"] = training.learning_rate * factor * risen
         self.panel_optimiser.param_groups[0]["lr"] = training.adversary_learning_rate * factor

@@ -1,5 +1,6 @@
 """What a game is played over: the rows, the players' aims, and how long and how hard they train."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -60,6 +61,10 @@ class Training:
     levels: int = 3
     validation: float = 0.1
     held_out: float = 0.1
+
+    def falling(self, done: float) -> float:
+        """What is left of a learning rate when this fraction of the steps is done: a half cosine to `final_rate`."""
+        return self.final_rate + (1 - self.final_rate) * (1 + math.cos(math.pi * done)) / 2
 
     def __post_init__(self) -> None:
         problems = []

@@ -109,8 +109,7 @@ def _learn(
     size = min(training.batch_size, len(lessons.sources))
     with progress(training.lessons, "Learning to move", show_progress) as report:
         for step in range(1, training.lessons + 1):
-            falling = (1 + math.cos(math.pi * (step - 1) / training.lessons)) / 2
-            optimiser.param_groups[0]["lr"] = _RATE * (training.final_rate + (1 - training.final_rate) * falling)
+            optimiser.param_groups[0]["lr"] = _RATE * training.falling((step - 1) / training.lessons)
             optimiser.zero_grad(set_to_none=True)
             lessons.sample(encoder, size, generator).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
