@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 2
 # Plots are drawn without a screen.
 export MPLBACKEND := Agg
 
-.PHONY: run test check bench adult theory audit ablation peers clean
+.PHONY: run test check bench adult theory audit ablation compare peers clean
 
 run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored table, show what attackers find
 	$(BIN)/fairveil demo --output results
@@ -34,6 +34,9 @@ audit: $(VENV)/.installed  ## whether the audit can be believed (about 45 minute
 
 ablation: $(VENV)/.installed  ## variants of the game on UCI Adult, judged on validation rows (about an hour)
 	$(BIN)/python benchmarks/ablation.py
+
+compare: $(VENV)/.installed  ## fair predictors and representations for a known task, ours and others' (half an hour)
+	$(BIN)/python benchmarks/known_task.py --picture docs/known_task.png
 
 peers: $(VENV)/.installed  ## other ways to hide an attribute, on the same rows and by the same fresh models
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[peers]'

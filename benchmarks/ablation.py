@@ -1,7 +1,7 @@
 """What each part of the game is worth on UCI Adult, case I, judged on validation rows. `make ablation`.
 
 python benchmarks/ablation.py                 all variants
-python benchmarks/ablation.py NAME [NAME...]  some of them
+python benchmarks/ablation.py NAME [NAME...]  some of them [--seeds 2] [--budgets 1,1.1,1.2]
 
 Test rows are never touched: encoders are fitted on 80 % of the training rows, fresh LightGBM models learn from the
 release of those and are scored on four releases of the other 20 %. Those are 6,512 rows: an AUC is good to about 0.007,
@@ -10,18 +10,19 @@ a salary accuracy to 0.4 %, ΔDemP to 0.01 (one standard error; less between var
 
 import argparse
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from common import EIGHT
 from fairveil import FairFrontier
 from fairveil.auditing import probe
 from fairveil.datasets import load_adult
 from fairveil.game import default_training
 
 DRAWS = 4
+BUDGETS = (0.7, 1.1, 1.4, 1.8)
 VARIANTS: dict[str, dict] = {
     "default": {},
     "whole records only": {"levels": 1},
@@ -39,7 +40,7 @@ VARIANTS: dict[str, dict] = {
 }  # fmt: skip
 
 
-def row(name: str, changes: dict, seed: int = 0) -> list[dict]:
+def row(name: str, changes: dict, seed: int, budgets: Sequence[float]) -> list[dict]:
     train, _ = load_adult("I")
     order = np.random.default_rng(0).permutation(len(train))
     judge, fit = np.sort(order[: len(order) // 5]), np.sort(order[len(order) // 5 :])
@@ -48,8 +49,8 @@ def row(name: str, changes: dict, seed: int = 0) -> list[dict]:
     architecture = changes.get("architecture", "transport")
     settings = {name: value for name, value in changes.items() if name != "architecture"}
     training = replace(default_training(architecture), **settings)
-    frontier = FairFrontier(EIGHT, architecture=architecture, sees_sensitive=True, training=training, random_state=seed,
-                            progress=False, unseen="most_frequent")  # fmt: skip
+    frontier = FairFrontier(budgets, architecture=architecture, sees_sensitive=True, training=training,
+                            random_state=seed, progress=False, unseen="most_frequent")  # fmt: skip
     frontier.fit(parts[0][0], sensitive_features=parts[0][1])
     seconds = time.monotonic() - start
     found = []
@@ -60,13 +61,19 @@ def row(name: str, changes: dict, seed: int = 0) -> list[dict]:
         b = pd.concat([encoder.transform(b, sensitive_features=t) for _ in range(DRAWS)])
         t, z = pd.concat([t] * DRAWS), pd.concat([z] * DRAWS)
         sex, salary = probe(a, s["sex"], b, t["sex"]), probe(a, y, b, z, groups=t["sex"])
-        found.append({"variant": name, "budget": budget, "spent": encoder.distortion_.mean, "sex AUC": sex.auc.value,
-                      "salary": salary.accuracy.value, "ΔDemP": salary.gap.value, "seconds": seconds})  # fmt: skip
+        found.append({"variant": name, "seed": seed, "budget": budget, "spent": encoder.distortion_.mean,
+                      "sex AUC": sex.auc.value, "salary": salary.accuracy.value, "ΔDemP": salary.gap.value,
+                      "seconds": seconds})  # fmt: skip
     return found
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"any of: {', '.join(VARIANTS)}")
-    for variant in parser.parse_args().names or list(VARIANTS):
-        print(pd.DataFrame(row(variant, VARIANTS[variant])).round(4).to_string(index=False), flush=True)
+    parser.add_argument("--seeds", type=int, default=1, help="how many of each")
+    parser.add_argument("--budgets", type=lambda text: tuple(float(part) for part in text.split(",")), default=BUDGETS)
+    given = parser.parse_args()
+    for variant in given.names or list(VARIANTS):
+        for seed in range(given.seeds):
+            found = pd.DataFrame(row(variant, VARIANTS[variant], seed, given.budgets))
+            print(found.round(4).to_string(index=False), flush=True)

@@ -24,8 +24,9 @@ from fairveil.schema import Schema
 from fairveil.tables import read_table
 
 SEEDS = (0, 1, 2)
-#: For ΔDemP of at most 0.05 and 0.02, chosen on validation rows (`benchmarks/ablation.py default`); and the largest.
-TARGETS = [1.2, 1.8, 2.3]
+#: For ΔDemP of at most 0.05, 0.02 and 0.01: the least budgets with which validation rows meet them on average over two
+#: seeds (`benchmarks/ablation.py default --seeds 2`); for 0.01, where none does, the largest.
+TARGETS = [1.1, 1.8, 2.3]
 
 
 def found(x: pd.DataFrame, x_test: pd.DataFrame, train: Split, test: Split) -> dict[str, float]:

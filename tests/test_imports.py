@@ -19,7 +19,7 @@ ROOMS = [
     ["adversaries", "veil"],
     ["game"],
     ["estimators"],
-    ["noise", "paper"],
+    ["noise", "paper", "baselines"],
     ["demo"],
     ["cli"],
 ]

@@ -132,7 +132,7 @@ def test_averages_over_the_gate_are_exact():
     s = F.one_hot(torch.arange(200) % 2, 2).float()
     release = drawn_from(encoder, x, s)
     assert torch.allclose(release.weights.sum(dim=-1), torch.ones(2, 200), atol=1e-6)
-    panel = Panel(schema.layout, [Opponent((8,), 2)], members=2)
+    panel = Panel(schema.layout.width, [Opponent((8,), 2)], members=2)
     panel.initialise([torch.Generator().manual_seed(i) for i in range(2)])
     secret = torch.arange(200) % 2
     found = panel_losses(panel, [LogLoss()], release, [secret])[:, 0]

@@ -6,8 +6,23 @@ from fairveil import datasets, information, metrics, noise, theory
 from fairveil.auditing import AuditResult, Certificate, audit, certify
 from fairveil.bound import Achieved
 from fairveil.columns import Column
-from fairveil.errors import BudgetNotMet, ClippedWarning, DataNotFound, InputError, TrainingFailed, VeilFileError
-from fairveil.estimators import FairEncoder, FairFrontier, Quantiser, load
+from fairveil.errors import (
+    BudgetNotMet,
+    BudgetWarning,
+    ClippedWarning,
+    DataNotFound,
+    InputError,
+    TrainingFailed,
+    VeilFileError,
+)
+from fairveil.estimators import (
+    FairClassifier,
+    FairClassifierFrontier,
+    FairEncoder,
+    FairFrontier,
+    Quantiser,
+    load,
+)
 from fairveil.game import History, Training
 from fairveil.objectives import AlphaLoss, AugmentedLagrangian, Penalty
 from fairveil.schema import Schema
@@ -18,10 +33,13 @@ __all__ = [
     "AuditResult",
     "AugmentedLagrangian",
     "BudgetNotMet",
+    "BudgetWarning",
     "Certificate",
     "ClippedWarning",
     "Column",
     "DataNotFound",
+    "FairClassifier",
+    "FairClassifierFrontier",
     "FairEncoder",
     "FairFrontier",
     "History",

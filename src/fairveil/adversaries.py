@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from fairveil.encoders.batched import BatchedMLP, initialise
-from fairveil.schema import Layout
 
 
 @dataclass(frozen=True)
@@ -20,18 +19,18 @@ class Opponent:
 
 
 class Panel(nn.Module):
-    """Several networks that look at the same release.
+    """Several networks that look at the same release, of `width` slots.
 
     dropout: the chance that a network in training does not see a slot. Without it an adversary learns the training rows
     by heart (its advantage there is several times that on new rows), and the encoder then fights its memory.
     """
 
-    def __init__(self, layout: Layout, opponents: Sequence[Opponent], members: int, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, opponents: Sequence[Opponent], members: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.opponents = tuple(opponents)
         self.dropout = dropout
         self.networks = nn.ModuleList(
-            BatchedMLP(members, layout.width, opponent.hidden, opponent.outputs) for opponent in opponents
+            BatchedMLP(members, width, opponent.hidden, opponent.outputs) for opponent in opponents
         )
 
     def forward(self, released: Tensor, generator: torch.Generator | None = None) -> list[Tensor]:

@@ -15,6 +15,10 @@ class BudgetNotMet(RuntimeError):
     """The upper confidence bound on the distortion exceeds the budget, so there is no veil to return."""
 
 
+class BudgetWarning(UserWarning):
+    """A bound was not verified on held-out rows, and the caller chose to go on all the same."""
+
+
 class TrainingFailed(RuntimeError):
     """The game diverged: a player's loss is no longer a number."""
 

@@ -59,14 +59,7 @@ class Veil:
         """A censored table: same columns and values from the schema, or a column a slot for soft releases."""
         codec = self.codec
         x = codec.encode(table)
-        shown = None
-        if self.sees_sensitive:
-            if sensitive is None:
-                raise InputError("This encoder sees S (sees_sensitive=True): pass transform(X, sensitive_features=S).")
-            if sensitive.num_rows != table.num_rows:
-                raise InputError(f"X has {table.num_rows} rows, sensitive_features {sensitive.num_rows}.")
-            shown = self.sensitive.inputs(sensitive)
-        values = self.values(x, shown, generator)
+        values = self.values(x, self.shown(table.num_rows, sensitive), generator)
         if self.encoder.spec.release != "sampled":
             return codec.soft(values)
         released = codec.decode(values)
@@ -76,6 +69,16 @@ class Veil:
                     released.column_names.index(column.name), column.name, table[column.name]
                 )
         return released
+
+    def shown(self, rows: int, sensitive: pa.Table | None) -> Tensor | None:
+        """S as the encoder sees it, (rows, sensitive width); None if it does not."""
+        if not self.sees_sensitive:
+            return None
+        if sensitive is None:
+            raise InputError("This encoder sees S (sees_sensitive=True), and S was not given.")
+        if sensitive.num_rows != rows:
+            raise InputError(f"X has {rows} rows, sensitive_features {sensitive.num_rows}.")
+        return self.sensitive.inputs(sensitive)
 
     def output_names(self) -> list[str]:
         """The columns of a release, in order."""

@@ -23,6 +23,7 @@ class EncoderSpec:
     hidden, noise_dim: of the feed-forward network.
     levels: of the transport encoder, how many nested sets of columns can be moved; the last is all of them.
     cells: for the matrix, the representative rows (K, width) over which it is one; empty for the product alphabet.
+    scores: for a classifier, the soft predictions (K, classes) it draws from. given_truth: its adversaries know Y.
     """
 
     architecture: str | ModuleFactory = "feedforward"
@@ -33,6 +34,8 @@ class EncoderSpec:
     noise_dim: int = 16
     levels: int = 3
     cells: tuple[tuple[float, ...], ...] = ()
+    scores: tuple[tuple[float, ...], ...] = ()
+    given_truth: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for a manifest."""
@@ -41,8 +44,8 @@ class EncoderSpec:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "EncoderSpec":
         """Read what `to_dict` wrote."""
-        cells = tuple(tuple(row) for row in values.get("cells", ()))
-        return cls(**{**values, "hidden": tuple(values["hidden"]), "cells": cells})
+        tables = {name: tuple(tuple(row) for row in values.get(name, ())) for name in ("cells", "scores")}
+        return cls(**{**values, **tables, "hidden": tuple(values["hidden"])})
 
 
 class Encoder(nn.Module):
@@ -53,12 +56,20 @@ class Encoder(nn.Module):
     """
 
     shared: str | None = None
+    #: Whether the game only teaches how likely each record is that can be released of a row, and not the records: then
+    #: a step of the encoder needs no gradient of its adversaries.
+    learns_chances = False
 
     def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
         super().__init__()
         self.layout = layout
         self.spec = spec
         self.members = members
+
+    @property
+    def released_width(self) -> int:
+        """Slots of what adversaries look at."""
+        return self.layout.width
 
     @property
     def gumbel_width(self) -> int:

@@ -4,6 +4,7 @@ from fairveil.encoders.base import Encoder, EncoderSpec
 from fairveil.encoders.custom import Custom
 from fairveil.encoders.feedforward import FeedForward
 from fairveil.encoders.gaussian import Gaussian
+from fairveil.encoders.labels import Labels
 from fairveil.encoders.matrix import Matrix
 from fairveil.encoders.transport import Transport
 from fairveil.errors import InputError, must_be
@@ -22,6 +23,8 @@ def build_encoder(layout: Layout, spec: EncoderSpec, members: int = 1) -> Encode
     """Build the network; its weights are drawn by `initialise` or loaded."""
     if spec.release not in ("sampled", "probabilities"):
         raise InputError(must_be("FairEncoder", "release", "'sampled' or 'probabilities'", spec.release))
+    if spec.scores:
+        return Labels(layout, spec, members)
     if isinstance(spec.architecture, str) and spec.architecture in ARCHITECTURES:
         return ARCHITECTURES[spec.architecture](layout, spec, members)
     if callable(spec.architecture):

@@ -37,6 +37,7 @@ class Transport(Encoder):
     """
 
     shared = "mover."
+    learns_chances = True
 
     def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
         super().__init__(layout, spec, members)

@@ -1,7 +1,9 @@
 """scikit-learn estimators: the way most callers meet the game."""
 
-from fairveil.estimators.encoder import FairEncoder, load
+from fairveil.estimators.classifier import FairClassifier, FairClassifierFrontier
+from fairveil.estimators.encoder import FairEncoder
+from fairveil.estimators.files import load
 from fairveil.estimators.frontier import FairFrontier
 from fairveil.estimators.quantiser import Quantiser
 
-__all__ = ["FairEncoder", "FairFrontier", "Quantiser", "load"]
+__all__ = ["FairClassifier", "FairClassifierFrontier", "FairEncoder", "FairFrontier", "Quantiser", "load"]

@@ -8,37 +8,33 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-import fairveil
-from fairveil.archive import read_archive, write_archive
 from fairveil.auditing import Certificate
 from fairveil.auditing.certificate import certify_from
 from fairveil.bound import Achieved
 from fairveil.codec import Unseen
 from fairveil.encoders import Matrix
 from fairveil.encoders.base import ModuleFactory
-from fairveil.errors import BudgetNotMet, InputError, VeilFileError, must_be
+from fairveil.errors import BudgetNotMet, InputError, must_be
 from fairveil.estimators.fitted import FittedRows
 from fairveil.estimators.inputs import (
     Budget,
     Prepared,
     check_budget,
+    given_sensitive,
     pick_device,
     prepare,
     read_sensitive,
     seed_from,
     split_sensitive,
 )
-from fairveil.estimators.plain import from_plain, plain_parameters
 from fairveil.estimators.table import TableTransformer
 from fairveil.estimators.training import Settings, Trained, train
 from fairveil.game import History, Training
 from fairveil.objectives import Constraint, Loss, make_constraint, make_loss
 from fairveil.objectives.distortion import RowDistortion
 from fairveil.schema import Schema
-from fairveil.tables import Table, read_columns
+from fairveil.tables import read_columns
 from fairveil.veil import Veil
-
-_FORMAT = "fairveil-veil-1"
 
 
 class GameEstimator(TableTransformer):
@@ -228,20 +224,10 @@ class FairEncoder(GameEstimator):
         """A censored copy of X: the same kind of table, columns, types and categories."""
         check_is_fitted(self, "veil_")
         table = self._read(X, reset=False)
-        inside = [column.name for column in self.veil_.schema.columns if column.role == "sensitive"]
-        secret = self._secret(table, inside, sensitive_features)
+        secret = given_sensitive(self.veil_, table, sensitive_features, "transform")
         generator = torch.Generator().manual_seed(seed_from(self.random_state))
         released = self.veil_.apply(table.arrow, secret, generator)
         return table.like_origin(released, keep_types=self.veil_.encoder.spec.release == "sampled")
-
-    def _secret(self, table: Table, inside: list[str], given: Any) -> Any:
-        if not self.veil_.sees_sensitive:
-            if given is not None:
-                raise InputError("This encoder does not see S (sees_sensitive=False): call transform(X) without it.")
-            return None
-        if given is None and inside and set(inside) == {c.name for c in self.veil_.sensitive.columns}:
-            return table.arrow.select(inside)
-        return None if given is None else read_columns(given, "sensitive")
 
     def certify(
         self, X: Any, *, sensitive_features: Any, y: Any = None, confidence: float = 0.95, unseen_rows: bool = False
@@ -300,37 +286,9 @@ class FairEncoder(GameEstimator):
         `random_state`. The manifest does hold the schema: names, categories and ranges of the columns.
         """
         check_is_fitted(self, "veil_")
-        manifest, weights = self.veil_.to_parts()
-        manifest |= {
-            "format": _FORMAT,
-            "version": fairveil.__version__,
-            "distortion": self.distortion_.to_dict(),
-            "history": self.history_.to_dict(),
-            "parameters": plain_parameters(self),
-            "features": list(map(str, getattr(self, "feature_names_in_", ()))),
-        }
-        write_archive(path, manifest, weights)
+        from fairveil.estimators.files import save  # it knows every kind of estimator
 
-
-def load(path: str | Path) -> FairEncoder:
-    """Read a `.veil` file; refuses one whose checksum does not fit. The result transforms, and can be fitted again."""
-    manifest, weights = read_archive(path)
-    if manifest.get("format") != _FORMAT:
-        raise VeilFileError(f"{Path(path).name} is not a veil of this version of fairveil.")
-    veil = Veil.from_parts(manifest, weights)
-    try:
-        parameters = {name: from_plain(value) for name, value in manifest["parameters"].items()}
-        encoder = FairEncoder(**parameters, schema=veil.schema)
-        achieved, history = Achieved.from_dict(manifest["distortion"]), History.from_dict(manifest["history"])
-        features = manifest["features"]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise VeilFileError(
-            f"{Path(path).name} has a manifest that cannot be read ({type(error).__name__})."
-        ) from error
-    encoder.n_features_in_ = len(veil.schema.columns)
-    if features:
-        encoder.feature_names_in_ = np.asarray(features, dtype=object)
-    return encoder._adopt(Trained(veil, achieved, history))
+        save(self, path)
 
 
 def unmet_message(achieved: Achieved) -> str:

@@ -19,6 +19,7 @@ from fairveil.objectives import LogLoss, Loss, SquaredLoss
 from fairveil.schema import Schema
 from fairveil.sensitive import Sensitive, describe_sensitive
 from fairveil.tables import Table, is_copy, missing_mask, read_columns
+from fairveil.veil import Veil
 
 #: A numeric target with at most this many whole values is a class, otherwise a number to be predicted.
 _MOST_TASK_CLASSES = 20
@@ -76,6 +77,20 @@ def read_sensitive(table: Table, inside: list[str], given: Any) -> pa.Table:
     if secret.num_rows != len(table):
         raise InputError(f"X has {len(table)} rows, sensitive_features {secret.num_rows}. They must be of one length.")
     return secret
+
+
+def given_sensitive(veil: Veil, table: Table, given: Any, method: str) -> pa.Table | None:
+    """S for a fitted encoder, as a table: from the caller, or from the columns of X that hold it; None if not seen."""
+    if not veil.sees_sensitive:
+        if given is not None:
+            raise InputError(f"S is not seen here (sees_sensitive=False): call {method}(X) without it.")
+        return None
+    inside = [column.name for column in veil.schema.columns if column.role == "sensitive"]
+    if given is None and inside and set(inside) == {c.name for c in veil.sensitive.columns}:
+        return table.arrow.select(inside)
+    if given is None:
+        raise InputError(f"S is seen here (sees_sensitive=True): pass {method}(X, sensitive_features=S).")
+    return read_columns(given, "sensitive")
 
 
 def prepare(

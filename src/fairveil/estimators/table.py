@@ -1,4 +1,4 @@
-"""What every transformer of tables shares: reading the caller's input under scikit-learn's checks."""
+"""What every estimator on tables shares: reading the caller's input under scikit-learn's checks."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from fairveil.errors import InputError
 from fairveil.tables import Table, is_frame, read_table
 
 
-class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """A randomized transformer from tables to tables of the same kind."""
+class TableEstimator(BaseEstimator):  # type: ignore[misc]
+    """A randomized estimator that takes tables of mixed columns."""
 
     def _read(self, X: Any, *, reset: bool) -> Table:
         """X as a table, with scikit-learn's own checks of arrays, feature counts and feature names."""
@@ -33,3 +33,7 @@ class TableTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+class TableTransformer(TransformerMixin, TableEstimator):  # type: ignore[misc]
+    """A randomized transformer from tables to tables of the same kind."""

@@ -45,8 +45,7 @@ class Settings:
         problems = []
         if not isinstance(self.confidence, float) or not 0.5 < self.confidence < 1:
             problems.append(must_be("FairEncoder", "confidence", "a number between 0.5 and 1", self.confidence))
-        if self.unseen not in ("error", "most_frequent"):
-            problems.append(must_be("FairEncoder", "unseen", "'error' or 'most_frequent'", self.unseen))
+        problems += check_unseen("FairEncoder", self.unseen)
         whole = isinstance(self.cells, int) and not isinstance(self.cells, bool)
         if self.cells is not None and not (whole and 2 <= self.cells <= MOST_CELLS):
             expected = f"None or a whole number from 2 to {MOST_CELLS}"
@@ -55,6 +54,12 @@ class Settings:
             problems.append("The 'cells' parameter of FairEncoder is for architecture='matrix' only.")
         if problems:
             raise InputError(problems)
+
+
+def check_unseen(owner: str, unseen: object) -> list[str]:
+    """What is wrong with this parameter, if anything."""
+    right = unseen in ("error", "most_frequent")
+    return [] if right else [must_be(owner, "unseen", "'error' or 'most_frequent'", unseen)]
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ def train(
         raise InputError("A distortion function gives one number a row, so the budget must be one number too.")
     architecture = _architecture(prepared, settings, distortion)
     training = settings.training or default_training(architecture)
-    parts = _split(len(prepared.rows), training, seed)
+    parts = split_rows(len(prepared.rows), training, seed)
     level = 1.0 - (1.0 - settings.confidence) / len(bounds.names)
     spec = EncoderSpec(
         architecture,
@@ -189,7 +194,8 @@ class _Parts:
     held_out: Tensor
 
 
-def _split(rows: int, training: Training, seed: int) -> _Parts:
+def split_rows(rows: int, training: Training, seed: int) -> _Parts:
+    """Rows to train on, to choose by and to verify with, at random."""
     order = torch.randperm(rows, generator=torch.Generator().manual_seed((seed + 2) % 2**63))
     validation, held_out = max(2, int(rows * training.validation)), max(2, int(rows * training.held_out))
     return _Parts(order[validation + held_out :], order[:validation], order[validation : validation + held_out])

@@ -16,7 +16,7 @@ from fairveil.errors import TrainingFailed
 from fairveil.game.checkpoint import load_checkpoint, save_checkpoint
 from fairveil.game.history import History, Round
 from fairveil.game.problem import Problem, Rows
-from fairveil.game.step import advantages, distortion_spread, encoder_aim, panel_losses
+from fairveil.game.step import EncoderAim, advantages_of, distortion_spread, encoder_aim, panel_losses
 from fairveil.game.teaching import teach
 from fairveil.objectives import ConstraintState
 from fairveil.objectives.distortion import Release
@@ -45,11 +45,11 @@ class Game:
         self.device = device
         self.generator = torch.Generator(device).manual_seed(seed)
         self.encoder = build_encoder(problem.layout, problem.spec, problem.members)
-        self.panel = Panel(problem.layout, _opponents(problem), problem.members, training.adversary_dropout)
+        self.panel = Panel(self.encoder.released_width, problem.opponents, problem.members, training.adversary_dropout)
         self.predictors: Panel | None = None
         if problem.tasks:
             heads = [Opponent(training.adversary_hidden[0], t.outputs, i) for i, t in enumerate(problem.tasks)]
-            self.predictors = Panel(problem.layout, heads, problem.members, training.adversary_dropout)
+            self.predictors = Panel(self.encoder.released_width, heads, problem.members, training.adversary_dropout)
         for player in self.players:
             player.initialise(_member_generators(problem.seeds, seed))
             player.to(device)
@@ -94,12 +94,14 @@ class Game:
         """J steps of those who look at the release, then one of the encoder.
 
         One proposal serves them all where it can be drawn from again: every adversary step sees fresh draws of it, and
-        the encoder's own step another. At J = 3 that is one pass of the network instead of four.
+        the encoder's own step another. At J = 3 that is one pass of the network instead of four. Where the encoder
+        learns nothing but chances, the last adversary step and its own share one look at one draw.
         """
         batch = self.batch(rows)
         noise = self.encoder.noise(len(batch), self.generator)
         proposal = self.encoder.propose(batch.x, batch.sensitive, noise)
-        for _ in range(self.problem.training.adversary_steps):
+        shared = self.encoder.learns_chances and self.predictors is None
+        for _ in range(self.problem.training.adversary_steps - shared):
             with torch.no_grad():
                 if self.encoder.redraws:
                     seen, other = batch, noise.redrawn(self.generator)
@@ -107,30 +109,34 @@ class Game:
                 else:
                     seen = self.batch(rows)
                     release = self.encoder(seen.x, seen.sensitive, self.encoder.noise(len(seen), self.generator))
-            self.adversary_step(release, seen)
-        self.encoder_step(self.encoder.release(proposal, batch.x, noise), batch, aim)
+            self.adversary_step(self.look(release, seen), release, seen)
+        release = self.encoder.release(proposal, batch.x, noise)
+        losses = self.look(release, batch)
+        parts = encoder_aim(self.problem, losses, self.predictors, self.constraint, aim, release, batch)
+        gradients = torch.autograd.grad(parts.objective, self.encoder.played(), retain_graph=shared)
+        if shared:
+            self.adversary_step(losses, release, batch)
+        self.encoder_step(parts, gradients)
 
-    def adversary_step(self, release: Release, batch: Rows) -> None:
+    def look(self, release: Release, batch: Rows) -> Tensor:
+        """The loss of every adversary, in training: (members, adversaries)."""
+        losses = [self.problem.loss] * len(batch.secrets)
+        return panel_losses(self.panel, losses, release, batch.secrets, self.generator)
+
+    def adversary_step(self, losses: Tensor, release: Release, batch: Rows) -> None:
         """All who look at the release improve on it, for fixed encoders."""
-        secret_losses = [self.problem.loss] * len(batch.secrets)
-        losses = panel_losses(self.panel, secret_losses, release, batch.secrets, self.generator).sum()
+        total = losses.sum()
         if self.predictors is not None:
             tasks = [task.loss for task in self.problem.tasks]
-            losses = losses + panel_losses(self.predictors, tasks, release, batch.tasks, self.generator).sum()
-        self.panel_optimiser.zero_grad(set_to_none=True)
-        losses.backward()  # type: ignore[no-untyped-call]
+            total = total + panel_losses(self.predictors, tasks, release, batch.tasks, self.generator).sum()
+        parameters = [p for player in self.players[1:] for p in player.parameters()]
+        _set_gradients(parameters, torch.autograd.grad(total, parameters))
         self.panel_optimiser.step()
 
-    def encoder_step(self, release: Release, batch: Rows, aim: Tensor) -> None:
+    def encoder_step(self, parts: EncoderAim, gradients: Sequence[Tensor]) -> None:
         """All encoders improve against the fixed adversaries; then the constraint and the average move."""
-        parts = encoder_aim(
-            self.problem, self.panel, self.predictors, self.constraint, aim, release, batch, self.generator
-        )
         parameters = self.encoder.played()
-        gradients = torch.autograd.grad(parts.objective, parameters)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            # The fused optimiser walks memory and takes no notice of strides: a transposed gradient would be misread.
-            parameter.grad = gradient.contiguous()
+        _set_gradients(parameters, gradients)
         self.encoder_optimiser.step()
         violation = parts.violation.detach()
         self.constraint = self.problem.constraint.update(self.constraint, violation)
@@ -178,7 +184,8 @@ class Game:
         release = encoder(rows.x, rows.sensitive, encoder.noise(len(rows), self.generator))
         distortion = self.problem.bounds.of_rows(self.problem.distortion.expected(release, rows.x))
         mean, spread = distortion.mean(dim=1), distortion_spread(self.problem, release, rows.x, distortion)
-        leak = advantages(self.problem, self.panel, release, rows.secrets).amax(dim=1)
+        losses = panel_losses(self.panel, [self.problem.loss] * len(rows.secrets), release, rows.secrets)
+        leak = advantages_of(self.problem, losses).amax(dim=1)
         self._refuse_divergence(mean, leak)
         bound = self.problem.bounds.values.to(self.device)
         excess = (mean + z * spread / math.sqrt(held_out) - bound).clamp_min(0.0).amax(dim=1)
@@ -265,17 +272,15 @@ def play(
     return Outcome(game.with_weights(game.best), History(tuple(game.rounds)))
 
 
-def _opponents(problem: Problem) -> list[Opponent]:
-    return [
-        Opponent(hidden, outputs, target)
-        for target, outputs in enumerate(problem.outputs)
-        for hidden in problem.training.adversary_hidden
-    ]
-
-
 def _member_generators(seeds: Sequence[int], seed: int) -> list[torch.Generator]:
     # Members of one seed start alike, so that what sets them apart is their budget alone.
     return [torch.Generator().manual_seed((seed + 7919 * number) % 2**63) for number in seeds]
+
+
+def _set_gradients(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]) -> None:
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        # The fused optimiser walks memory and takes no notice of strides: a transposed gradient would be misread.
+        parameter.grad = gradient.contiguous()
 
 
 def _adamw(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> torch.optim.AdamW:
@@ -302,7 +307,7 @@ def _fingerprint(problem: Problem, train: Rows, validation: Rows, verification: 
     # A function is known by its name: its address changes with every run.
     name = architecture if isinstance(architecture, str) else getattr(architecture, "__qualname__", type(architecture))
     spec = replace(problem.spec, architecture=str(name))
-    measure = (problem.distortion.categorical, getattr(problem.distortion.custom, "__qualname__", None))
+    measure = problem.distortion.name
     settings = (problem.training, spec, problem.loss, problem.constraint, problem.seeds, problem.tasks, measure)
     digest.update(repr((settings, verification, seed)).encode())
     return digest.hexdigest()

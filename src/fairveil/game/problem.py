@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fairveil.adversaries import Opponent
 from fairveil.encoders import EncoderSpec
 from fairveil.errors import InputError, must_be
-from fairveil.objectives import Constraint, Distortion, Loss
+from fairveil.objectives import Constraint, Distortion, Loss, PredictionLoss
 from fairveil.schema import Layout
 
 
@@ -96,6 +97,10 @@ class Training:
 
 def default_training(architecture: object) -> Training:
     """What suits an architecture, chosen on validation rows of UCI Adult (`benchmarks/ablation.py`)."""
+    if architecture == "labels":
+        # The adversaries of a finite release are tables, best learned fast and whole.
+        return Training(steps=1500, adversary_steps=1, learning_rate=2e-3, adversary_learning_rate=3e-2,
+                        adversary_hidden=((),), adversary_dropout=0.0, adversary_decay=0.0)  # fmt: skip
     if architecture != "transport":
         return Training()
     # The gates have little to learn, and exact losses to learn it from: one adversary step on fresh rows for each of
@@ -141,9 +146,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Bounds:
-    """One bound on the whole distortion, or one for each kind of column.
+    """One bound on the whole distortion, or one for each kind of column; or one on the loss of predictions.
 
-    values: (members, constraints). mixing: (2, constraints): which parts (categorical, continuous) a bound sums.
+    values: (members, constraints). mixing: (parts, constraints): which parts (of a distortion: categorical and
+    continuous; of a prediction: its loss alone) a bound sums.
     names: what each constraint is called.
     """
 
@@ -163,8 +169,13 @@ class Bounds:
         values = torch.tensor([[float(budget)] for budget in budgets if not isinstance(budget, dict)])
         return cls(values, torch.ones(2, 1), ("total",))
 
+    @classmethod
+    def of_loss(cls, values: Sequence[float]) -> "Bounds":
+        """One bound a member on the loss of its predictions."""
+        return cls(torch.tensor([[value] for value in values]), torch.ones(1, 1), ("loss",))
+
     def of_rows(self, distortion: Tensor) -> Tensor:
-        """(..., rows, 2) parts to (..., rows, constraints)."""
+        """(..., rows, parts) to (..., rows, constraints)."""
         return distortion @ self.mixing.to(distortion.device)
 
 
@@ -192,7 +203,7 @@ class Problem:
     layout: Layout
     spec: EncoderSpec
     loss: Loss
-    distortion: Distortion
+    distortion: Distortion | PredictionLoss
     constraint: Constraint
     bounds: Bounds
     chances: tuple[float, ...]
@@ -200,6 +211,15 @@ class Problem:
     seeds: tuple[int, ...]
     tasks: tuple[Task, ...] = ()
     training: Training = field(default_factory=Training)
+
+    @property
+    def opponents(self) -> tuple[Opponent, ...]:
+        """The adversaries: for each target of S one of each shape."""
+        return tuple(
+            Opponent(hidden, outputs, target)
+            for target, outputs in enumerate(self.outputs)
+            for hidden in self.training.adversary_hidden
+        )
 
     @property
     def members(self) -> int:

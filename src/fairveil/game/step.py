@@ -9,7 +9,7 @@ from torch import Tensor
 from fairveil.adversaries import Panel
 from fairveil.bound import DRAWS
 from fairveil.game.problem import Problem, Rows
-from fairveil.objectives import ConstraintState, Loss
+from fairveil.objectives import ConstraintState, Distortion, Loss
 from fairveil.objectives.distortion import Release
 
 
@@ -77,16 +77,9 @@ def _mean_over_atoms(loss: Loss, output: Tensor, weights: Tensor, target: Tensor
     return (mass * of_class).sum(dim=(1, 2))
 
 
-def advantages(
-    problem: Problem,
-    panel: Panel,
-    release: Release,
-    secrets: Sequence[Tensor],
-    generator: torch.Generator | None = None,
-) -> Tensor:
+def advantages_of(problem: Problem, losses: Tensor) -> Tensor:
     """What each adversary gains over guessing from the prior, in units of the loss: (members, adversaries)."""
-    losses = panel_losses(panel, [problem.loss] * len(secrets), release, secrets, generator)
-    chance = torch.tensor([problem.chances[o.target] for o in panel.opponents], device=losses.device)
+    chance = torch.tensor([problem.chances[o.target] for o in problem.opponents], device=losses.device)
     return chance - losses
 
 
@@ -109,17 +102,18 @@ class EncoderAim:
 
 def encoder_aim(
     problem: Problem,
-    panel: Panel,
+    losses: Tensor,
     predictors: Panel | None,
     state: ConstraintState,
     aim: Tensor,
     release: Release,
     batch: Rows,
-    generator: torch.Generator,
 ) -> EncoderAim:
-    """-L + lambda task + constraint (`eq:generalopt-oneApp`, `eq:penaltymethodsupp`), summed over members."""
-    advantage = advantages(problem, panel, release, batch.secrets, generator)
-    leak = strongest(advantage, problem.training.softness)
+    """-L + lambda task + constraint (`eq:generalopt-oneApp`, `eq:penaltymethodsupp`), summed over members.
+
+    losses: of the adversaries on this release (members, adversaries).
+    """
+    leak = strongest(advantages_of(problem, losses), problem.training.softness)
     rows = problem.bounds.of_rows(problem.distortion.expected(release, batch.x))
     violation = rows.mean(dim=1) - aim
     spread = distortion_spread(problem, release, batch.x, rows)
@@ -128,9 +122,9 @@ def encoder_aim(
     # spent all the same. At the bound this only raises its price by as much.
     total = total - problem.training.spending * violation.sum(dim=1)
     if predictors is not None:
-        losses = panel_losses(predictors, [task.loss for task in problem.tasks], release, batch.tasks)
-        weights = torch.tensor([task.weight for task in problem.tasks], device=losses.device)
-        total = total + losses @ weights
+        of_tasks = panel_losses(predictors, [task.loss for task in problem.tasks], release, batch.tasks)
+        weights = torch.tensor([task.weight for task in problem.tasks], device=of_tasks.device)
+        total = total + of_tasks @ weights
     return EncoderAim(total.sum(), violation, spread)
 
 
@@ -138,6 +132,7 @@ def distortion_spread(problem: Problem, release: Release, x: Tensor, expected: T
     """Deviation over rows of the distortion as held-out rows will show it: (members, constraints)."""
     if release.atoms is not None and release.atoms.dim() == 3 and release.weights is not None:
         # What is verified is a mean over a few draws, so that a part of their own spread is left.
+        assert isinstance(problem.distortion, Distortion)
         squares = problem.bounds.of_rows(problem.distortion.of_atoms(release.atoms, x)).square()
         within = torch.einsum("ark,mra->mrk", squares, release.weights) - expected.square()
         return (expected.var(dim=1) + within.clamp_min(0.0).mean(dim=1) / DRAWS).detach().sqrt()

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from fairveil.coupling import Coupling, couple
 from fairveil.encoders import Transport
 from fairveil.game.problem import Problem, Rows
+from fairveil.objectives import Distortion
 from fairveil.objectives.distortion import Release
 from fairveil.progress import progress
 
@@ -55,10 +56,11 @@ def _coupled(
     reference: int | str | None,
     show_progress: bool,
 ) -> Coupling:
-    grouped = rows.x[:, problem.layout.grouped]
+    grouped, distortion = rows.x[:, problem.layout.grouped], problem.distortion
+    assert isinstance(distortion, Distortion)
 
     def cost(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        prices, fixed = problem.distortion.prices(rows.x[torch.from_numpy(sources)])
+        prices, fixed = distortion.prices(rows.x[torch.from_numpy(sources)])
         total: np.ndarray = torch.addmm(fixed.unsqueeze(1), prices, grouped[torch.from_numpy(targets)].T).cpu().numpy()
         return total
 
@@ -154,6 +156,7 @@ def _levels(problem: Problem, rows: Rows, pairs: Coupling) -> Tensor:
     apart = joint.sum(dim=1, keepdim=True) * secret.mean(dim=0)
     nats = torch.where(joint > 0, joint * torch.log(joint.clamp_min(_TINY) / apart.clamp_min(_TINY)), 0.0).sum(dim=1)
     sources, targets = (torch.from_numpy(i).to(x.device) for i in (pairs.sources, pairs.targets))
+    assert isinstance(problem.distortion, Distortion)
     prices, _ = problem.distortion.prices(rows.x[sources])
     cost = (prices * (x[targets] - x[sources])).mean(dim=0).clamp_min(0.0)
     slices = [slice(group.start, group.stop) for group in problem.layout.groups]

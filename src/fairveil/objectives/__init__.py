@@ -3,6 +3,7 @@
 from fairveil.objectives.constraint import AugmentedLagrangian, Constraint, ConstraintState, Penalty, make_constraint
 from fairveil.objectives.distortion import Distortion, make_distortion
 from fairveil.objectives.losses import AlphaLoss, LogLoss, Loss, SquaredLoss, ZeroOneLoss, make_loss
+from fairveil.objectives.prediction import PredictionLoss, score_grid
 
 __all__ = [
     "AlphaLoss",
@@ -13,9 +14,11 @@ __all__ = [
     "LogLoss",
     "Loss",
     "Penalty",
+    "PredictionLoss",
     "SquaredLoss",
     "ZeroOneLoss",
     "make_constraint",
     "make_distortion",
     "make_loss",
+    "score_grid",
 ]

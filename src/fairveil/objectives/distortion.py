@@ -82,6 +82,11 @@ class Distortion:
         self.soft = soft
         self._slots = _Slots.of(layout)
 
+    @property
+    def name(self) -> str:
+        """What is measured; a function is known by its name: its address changes with every run."""
+        return f"{self.categorical}, {getattr(self.custom, '__qualname__', None)}"
+
     def expected(self, release: Release, original: Tensor) -> Tensor:
         """Differentiable; averages over the draw exactly where that can be done, which leaves less noise."""
         if self.custom is not None or self.categorical == "cross_entropy" or self.soft:

@@ -1,8 +1,9 @@
-"""Exact optimal channels for a finite X (and S, or not): the truth a learned `matrix` encoder is measured against.
+"""Exact optimal channels for a finite X (and S, or not): the truth a learned encoder or predictor is measured against.
 
 The encoder is a transition matrix T(r | input); its inputs are the values of X, or the pairs (x, s) if it sees S.
 Both programs minimise what the release R tells of S under E[d(X, R)] <= D. A linear program solves the MAP adversary's;
-a barrier method with Newton steps solves the log-loss adversary's, and both report their duality gap.
+a barrier method with Newton steps solves the log-loss adversary's, and both report their duality gap. A predictor is
+such a channel, too: it releases a prediction, its distortion is the loss, and an adversary may know the truth Y beside.
 """
 
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ class Channel:
     """An optimal channel.
 
     transition: T(r | input), one row an input: (|X|, |R|), or (|S|, |X|, |R|) if the encoder sees S.
-    value: what was minimised: the MAP adversary's accuracy, or the mutual information I(R; S) in nats.
-    gap: value is within this of the true minimum. distortion: E[d(X, R)].
+    value: what was minimised: the MAP adversary's accuracy, or the mutual information I(R; S) in nats; given Y if the
+    adversary knows it. gap: value is within this of the true minimum. distortion: E[d(X, R)], or the predictor's loss.
     """
 
     transition: Array
@@ -34,9 +35,13 @@ class Channel:
 
 @dataclass(frozen=True)
 class _Program:
-    """masses: P(s, input) as (|S|, inputs). costs: P(input) d(x(input), r) as (inputs, |R|). shape: of `transition`."""
+    """What a channel is for.
 
-    masses: Array
+    blocks: P(s, input) as (|S|, inputs); if the adversary knows Y, one for each y, P(s, y, input). costs: P(input)
+    d(x(input), r) as (inputs, |R|). shape: of `transition`.
+    """
+
+    blocks: tuple[Array, ...]
     costs: Array
     budget: float
     shape: tuple[int, ...]
@@ -47,25 +52,7 @@ def map_channel(joint: ArrayLike, distortion: ArrayLike, budget: float, *, sees_
 
     joint: P(s, x). distortion: d(x, r), (|X|, |R|). Minimises sum_r z_r with z_r >= sum_x P(s, x) T(r | x) for every s.
     """
-    program = _program(joint, distortion, budget, sees_sensitive)
-    inputs, outputs = program.costs.shape
-    classes = len(program.masses)
-    size = inputs * outputs
-    eye = sparse.identity(outputs, format="csr")
-    above = sparse.vstack([sparse.hstack([sparse.kron(row.reshape(1, -1), eye), -eye]) for row in program.masses])
-    spend = sparse.hstack([sparse.csr_matrix(program.costs.reshape(1, -1)), sparse.csr_matrix((1, outputs))])
-    sums = sparse.hstack(
-        [sparse.kron(sparse.identity(inputs), np.ones((1, outputs))), sparse.csr_matrix((inputs, outputs))]
-    )
-    goal = np.concatenate([np.zeros(size), np.ones(outputs)])
-    limits = np.concatenate([np.zeros(classes * outputs), [program.budget]])
-    found = optimize.linprog(goal, sparse.vstack([above, spend]), limits, sums, np.ones(inputs), bounds=(0, None))
-    if not found.success:
-        raise RuntimeError(f"The linear program was not solved: {found.message}")
-    dual = float(found.ineqlin.marginals @ limits + found.eqlin.marginals.sum())
-    transition = _clean(found.x[:size].reshape(inputs, outputs))
-    value = float((program.masses @ transition).max(axis=0).sum())
-    return Channel(transition.reshape(program.shape), value, max(value - dual, 0.0), _spent(program, transition))
+    return _least_accuracy(_program(joint, distortion, budget, sees_sensitive))
 
 
 def information_channel(
@@ -76,7 +63,59 @@ def information_channel(
     I(R; S) is convex in T. Its Hessian has one block for each r, so a Newton step of the log-barrier costs |R| small
     solves; with m inequality constraints and barrier weight t the value is within m / t of the minimum.
     """
-    program = _program(joint, distortion, budget, sees_sensitive)
+    return _least_information(_program(joint, distortion, budget, sees_sensitive), gap)
+
+
+def map_predictor(
+    joint: ArrayLike, losses: ArrayLike, max_loss: float, *, given_truth: bool = False, sees_sensitive: bool = False
+) -> Channel:
+    """The randomized predictor that leaves a MAP adversary the least accuracy at a loss of at most `max_loss`.
+
+    joint: P(s, y, x). losses: of prediction r where the truth is y, (|R|, |Y|). given_truth: the adversary knows Y
+    (equalized odds, `eq:Opt-fairClassifier-EO`); otherwise it sees the prediction alone (demographic parity).
+    """
+    return _least_accuracy(_predictor_program(joint, losses, max_loss, given_truth, sees_sensitive))
+
+
+def information_predictor(
+    joint: ArrayLike,
+    losses: ArrayLike,
+    max_loss: float,
+    *,
+    given_truth: bool = False,
+    sees_sensitive: bool = False,
+    gap: float = 1e-8,
+) -> Channel:
+    """As `map_predictor`, with the least I(R; S), or I(R; S | Y) if `given_truth`, instead of the least accuracy."""
+    return _least_information(_predictor_program(joint, losses, max_loss, given_truth, sees_sensitive), gap)
+
+
+def _least_accuracy(program: _Program) -> Channel:
+    """By linear programming: minimise sum over r (and y) of z >= P(s, [y,] r) for every s."""
+    inputs, outputs = program.costs.shape
+    size, count = inputs * outputs, len(program.blocks) * outputs
+    eye = sparse.identity(outputs, format="csr")
+    above = []
+    for number, block in enumerate(program.blocks):
+        own = sparse.csr_matrix(np.eye(len(program.blocks))[number].reshape(1, -1))
+        above += [sparse.hstack([sparse.kron(row.reshape(1, -1), eye), -sparse.kron(own, eye)]) for row in block]
+    spend = sparse.hstack([sparse.csr_matrix(program.costs.reshape(1, -1)), sparse.csr_matrix((1, count))])
+    sums = sparse.hstack(
+        [sparse.kron(sparse.identity(inputs), np.ones((1, outputs))), sparse.csr_matrix((inputs, count))]
+    )
+    goal = np.concatenate([np.zeros(size), np.ones(count)])
+    limits = np.concatenate([np.zeros(sum(map(len, program.blocks)) * outputs), [program.budget]])
+    found = optimize.linprog(goal, sparse.vstack([*above, spend]), limits, sums, np.ones(inputs), bounds=(0, None))
+    if not found.success:
+        raise RuntimeError(f"The linear program was not solved: {found.message}")
+    dual = float(found.ineqlin.marginals @ limits + found.eqlin.marginals.sum())
+    transition = _clean(found.x[:size].reshape(inputs, outputs))
+    value = sum(float((block @ transition).max(axis=0).sum()) for block in program.blocks)
+    return Channel(transition.reshape(program.shape), value, max(value - dual, 0.0), _spent(program, transition))
+
+
+def _least_information(program: _Program, gap: float) -> Channel:
+    """By a log-barrier."""
     start = _interior(program)
     count = start.size + 1
     t, transition = 1.0, start
@@ -86,7 +125,7 @@ def information_channel(
             break
         t = min(t * 20.0, count / gap)
     transition = _inside(program, _clean(transition))
-    value = _information(program.masses @ transition)
+    value = _information(program, transition)
     return Channel(transition.reshape(program.shape), value, count / t, _spent(program, transition))
 
 
@@ -106,12 +145,37 @@ def _program(joint: ArrayLike, distortion: ArrayLike, budget: float, sees_sensit
     if not budget > least:
         raise InputError(f"The budget must exceed {least:g}, the least mean distortion of any channel. Got {budget!r}.")
     if not sees_sensitive:
-        return _Program(matrix, matrix.sum(axis=0)[:, None] * d, float(budget), (values, d.shape[1]))
-    masses = np.zeros((classes, classes * values))
-    for s in range(classes):
-        masses[s, s * values : (s + 1) * values] = matrix[s]
+        return _Program((matrix,), matrix.sum(axis=0)[:, None] * d, float(budget), (values, d.shape[1]))
     costs = matrix.reshape(-1, 1) * np.tile(d, (classes, 1))
-    return _Program(masses, costs, float(budget), (classes, values, d.shape[1]))
+    return _Program((_by_class(matrix),), costs, float(budget), (classes, values, d.shape[1]))
+
+
+def _predictor_program(
+    joint: ArrayLike, losses: ArrayLike, max_loss: float, given_truth: bool, sees_sensitive: bool
+) -> _Program:
+    p = np.asarray(joint, dtype=np.float64)
+    if p.ndim != 3:
+        raise InputError(f"'joint' must be P(s, y, x), with three dimensions. Got shape {p.shape}.")
+    check_joint(p.reshape(len(p), -1))
+    table = np.asarray(losses, dtype=np.float64)
+    if table.ndim != 2 or table.shape[1] != p.shape[1] or not np.isfinite(table).all():
+        raise InputError(f"'losses' must be a finite matrix with {p.shape[1]} columns, one a value of Y.")
+    if np.any(p.sum(axis=(0, 1)) == 0):
+        raise InputError("Every x must have a probability above 0: drop the values of x whose probability is 0.")
+    costs = np.einsum("syx,ry->sxr", p, table)
+    costs = costs.reshape(-1, len(table)) if sees_sensitive else costs.sum(axis=0)
+    least = float(costs.min(axis=1).sum())
+    if not max_loss > least:
+        raise InputError(f"'max_loss' must exceed {least:g}, the least mean loss of any predictor. Got {max_loss!r}.")
+    parts = [p[:, y] for y in range(p.shape[1])] if given_truth else [p.sum(axis=1)]
+    blocks = tuple(_by_class(part) if sees_sensitive else part for part in parts)
+    shape = (*((len(p),) if sees_sensitive else ()), p.shape[2], len(table))
+    return _Program(blocks, costs, float(max_loss), shape)
+
+
+def _by_class(matrix: Array) -> Array:
+    """P(s, x) as P(s, input) where the inputs are the pairs (s, x)."""
+    return np.asarray(np.einsum("sx,st->stx", matrix, np.eye(len(matrix))).reshape(len(matrix), -1))
 
 
 def _clean(transition: Array) -> Array:
@@ -123,11 +187,15 @@ def _spent(program: _Program, transition: Array) -> float:
     return float((program.costs * transition).sum())
 
 
-def _information(released: Array) -> float:
-    """I(R; S) in nats from P(s, r)."""
-    outer = released.sum(axis=1, keepdims=True) * released.sum(axis=0, keepdims=True)
-    used = released > 0
-    return float(np.sum(released[used] * np.log(released[used] / outer[used])))
+def _information(program: _Program, transition: Array) -> float:
+    """I(R; S) in nats, or I(R; S | Y) with one block for each y."""
+    total = 0.0
+    for block in program.blocks:
+        released = block @ transition
+        apart = released.sum(axis=1, keepdims=True) * released.sum(axis=0, keepdims=True) / max(released.sum(), 1e-300)
+        used = released > 0
+        total += float(np.sum(released[used] * np.log(released[used] / apart[used])))
+    return total
 
 
 def _cheapest(program: _Program) -> Array:
@@ -159,7 +227,7 @@ def _barrier(program: _Program, transition: Array, t: float) -> float:
     slack = program.budget - _spent(program, transition)
     if slack <= 0 or np.any(transition <= 0):
         return np.inf
-    return float(t * _information(program.masses @ transition) - np.log(transition).sum() - np.log(slack))
+    return float(t * _information(program, transition) - np.log(transition).sum() - np.log(slack))
 
 
 def _centre(program: _Program, transition: Array, t: float) -> Array:
@@ -189,22 +257,20 @@ def _newton(program: _Program, transition: Array, t: float) -> tuple[Array, floa
     the row sums are eliminated by their Schur complement.
     """
     inputs, outputs = transition.shape
-    masses, costs = program.masses, program.costs
-    released = masses @ transition
-    total = released.sum(axis=0)
-    prior = masses.sum(axis=1)
+    costs = program.costs
     slack = program.budget - _spent(program, transition)
-    weights = np.log(released / (prior[:, None] * total[None, :]))
-    gradient = t * (masses.T @ weights) - 1.0 / transition + costs / slack
-    mass = masses.sum(axis=0)
+    gradient = -1.0 / transition + costs / slack
     # Scaled by T on both sides, the barrier's part of a block is the identity however close T is to 0.
-    inverses = np.empty((outputs, inputs, inputs))
-    for r in range(outputs):
-        scale = transition[:, r]
-        weighted = masses * scale
-        block = t * ((weighted.T / released[:, r]) @ weighted - np.outer(mass * scale, mass * scale) / total[r])
-        block[np.diag_indices(inputs)] += 1.0
-        inverses[r] = scale[:, None] * np.linalg.inv(block) * scale[None, :]
+    curvature = np.broadcast_to(np.eye(inputs), (outputs, inputs, inputs)).copy()
+    for masses in program.blocks:
+        masses = masses[masses.sum(axis=1) > 0]
+        released, mass = masses @ transition, masses.sum(axis=0)
+        total, prior = released.sum(axis=0), masses.sum(axis=1)
+        gradient += t * (masses.T @ np.log(released * mass.sum() / (prior[:, None] * total[None, :])))
+        for r in range(outputs):
+            weighted, moved = masses * transition[:, r], mass * transition[:, r]
+            curvature[r] += t * ((weighted.T / released[:, r]) @ weighted - np.outer(moved, moved) / total[r])
+    inverses = transition.T[:, :, None] * np.linalg.inv(curvature) * transition.T[:, None, :]
     rank_one = (costs / slack).T[:, :, None]
 
     def solve(right: Array) -> Array:

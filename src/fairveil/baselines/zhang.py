@@ -1,0 +1,84 @@
+"""Zhang, Lemoine and Mitchell, Mitigating Unwanted Biases with Adversarial Learning (2018)."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fairveil.baselines.common import Baseline, Batch, cross_entropy
+from fairveil.errors import InputError, must_be
+
+
+class Zhang(Baseline):
+    """A logistic predictor whose gradient is kept from helping an adversary that looks at its prediction.
+
+    The predictor moves along g - proj_h g - alpha h, with g the gradient of its own loss and h that of the adversary's:
+    the projection takes out what would help the adversary, the last term works against it. The adversary sees the
+    prediction's logit, stretched by a factor it learns and squashed; for equalized odds also its products with Y.
+    alpha grows as the root of the step, as in the paper; weights are its factor.
+    """
+
+    def __init__(
+        self, weights: Sequence[float], fairness: Literal["demographic_parity", "equalized_odds"], **settings: Any
+    ) -> None:
+        super().__init__(weights, **settings)
+        if fairness not in ("demographic_parity", "equalized_odds"):
+            expected = "'demographic_parity' or 'equalized_odds'"
+            raise InputError(must_be("Zhang", "fairness", expected, fairness))
+        self.fairness = fairness
+
+    def build(self, width: int, groups: int, classes: int) -> tuple[nn.ModuleDict, nn.ModuleDict]:
+        """A logistic regression, and one that looks at its output."""
+        seen = classes * (1 + classes if self.fairness == "equalized_odds" else 1)
+        return (
+            nn.ModuleDict({"predict": self.mlp(width, (), classes)}),
+            nn.ModuleDict({"guess": self.mlp(seen, (), groups), "stretch": _Stretch(self.members)}),
+        )
+
+    def own_losses(self, batch: Batch) -> Tensor:
+        """Log-loss of the prediction alone: the adversary comes in by `gradients`."""
+        return cross_entropy(self.own["predict"](batch.x), batch.y)
+
+    def adversary_losses(self, batch: Batch) -> Tensor:
+        """Log-loss of S from what it sees of the prediction."""
+        soft = self.adversary["stretch"](self.own["predict"](batch.x))
+        seen = soft
+        if self.fairness == "equalized_odds":
+            seen = torch.cat([soft, (soft.unsqueeze(-1) * batch.y.unsqueeze(-2)).flatten(-2)], dim=-1)
+        return cross_entropy(self.adversary["guess"](seen), batch.s)
+
+    def gradients(self, batch: Batch, step: int) -> Iterable[tuple[nn.Parameter, Tensor]]:
+        """The predictor's by the projection, the adversary's plainly."""
+        own, others = list(self.own.parameters()), list(self.adversary.parameters())
+        guess = self.adversary_losses(batch).sum()
+        helped = torch.autograd.grad(guess, [*own, *others])
+        wanted = torch.autograd.grad(self.own_losses(batch).sum(), own)
+        alpha = self.weight * math.sqrt(step)
+        yield from zip(own, projected(wanted, helped[: len(own)], alpha), strict=True)
+        yield from zip(others, helped[len(own) :], strict=True)
+
+    def outputs(self, x: Tensor) -> tuple[Any, Any]:
+        """No representation; the predictor's logits."""
+        return None, self.own["predict"](x)
+
+
+class _Stretch(nn.Module):
+    """A prediction made surer by a factor of at least 1, one for each member: closer to the decision it stands for."""
+
+    def __init__(self, members: int) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.zeros(members, 1, 1))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return ((1.0 + self.factor.abs()) * logits.log_softmax(dim=-1)).softmax(dim=-1)
+
+
+def projected(wanted: Sequence[Tensor], helped: Sequence[Tensor], alpha: Tensor) -> list[Tensor]:
+    """g - proj_h g - alpha h of each member, over all its parameters at once; each tensor leads with the members."""
+    pairs = list(zip(wanted, helped, strict=True))
+    inner = torch.stack([(g * h).flatten(1).sum(dim=1) for g, h in pairs]).sum(dim=0)
+    length = torch.stack([h.flatten(1).square().sum(dim=1) for h in helped]).sum(dim=0)
+    factor = inner / length.clamp_min(1e-20) + alpha
+    return [g - factor.view(-1, *[1] * (g.dim() - 1)) * h for g, h in pairs]

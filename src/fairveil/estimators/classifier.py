@@ -1,0 +1,428 @@
+"""`FairClassifier`: predict a known target while hiding S in the predictions, as a scikit-learn classifier."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.base import ClassifierMixin
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from fairveil.bound import FEWEST_ROWS, Achieved, upper_bound
+from fairveil.codec import Unseen
+from fairveil.encoders import EncoderSpec
+from fairveil.errors import BudgetNotMet, BudgetWarning, InputError, must_be
+from fairveil.estimators.inputs import (
+    Prepared,
+    given_sensitive,
+    pick_device,
+    prepare,
+    read_sensitive,
+    seed_from,
+    split_sensitive,
+)
+from fairveil.estimators.table import TableEstimator
+from fairveil.estimators.training import check_unseen, split_rows
+from fairveil.game import Bounds, History, Problem, Rows, Training, default_training, play
+from fairveil.objectives import (
+    AlphaLoss,
+    Constraint,
+    Loss,
+    PredictionLoss,
+    make_constraint,
+    make_loss,
+    score_grid,
+)
+from fairveil.schema import Schema
+from fairveil.tables import Table, missing_mask, read_columns
+from fairveil.veil import Veil, take_member
+
+Fairness = Literal["demographic_parity", "equalized_odds"]
+_FAIRNESS = ("demographic_parity", "equalized_odds")
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """One trained classifier: the frozen encoder, its soft predictions, its loss on held-out rows, and its history."""
+
+    veil: Veil
+    scores: NDArray[np.float64]
+    achieved: Achieved
+    history: History
+
+
+class _Classifiers(TableEstimator):
+    """What `FairClassifier` and `FairClassifierFrontier` share: all parameters but the bound on the loss."""
+
+    def _read(self, X: Any, *, reset: bool) -> Table:
+        # No table is given back, so that numbered columns (`pd.DataFrame(array)`) may go by the text of their number.
+        if isinstance(X, pd.DataFrame) and len(X.columns) and all(isinstance(c, (int, np.integer)) for c in X.columns):
+            X = X.set_axis([f"x{name}" for name in X.columns], axis=1)
+        return super()._read(X, reset=reset)
+
+    def _train(self, X: Any, y: Any, sensitive_features: Any, bounds: Sequence[float]) -> list[Predictor]:
+        self._check()
+        losses = make_loss(self.loss), make_loss(self.adversary_loss)
+        if not all(isinstance(loss, AlphaLoss) for loss in losses):
+            raise InputError("FairClassifier predicts classes and hides classes: loss and adversary_loss must be "
+                             "'log', 'zero_one' or an AlphaLoss.")  # fmt: skip
+        prediction, adversary = losses
+        assert isinstance(prediction, AlphaLoss)
+        table = self._read(X, reset=True)
+        truth, self.classes_ = _read_target(y, len(table))
+        inside = split_sensitive(table, self.sensitive_columns, self.schema)
+        prepared = prepare(
+            table,
+            read_sensitive(table, inside, sensitive_features),
+            self.schema,
+            inside,
+            None,
+            loss=adversary,
+            target_weight=0.0,
+            sees_sensitive=self.sees_sensitive,
+            per_column=self.per_column_adversaries,
+            bins=True,
+        )
+        scores = score_grid(len(self.classes_), prediction)
+        return self._play(prepared, truth, scores, PredictionLoss(scores, prediction), adversary, bounds)
+
+    def _play(
+        self,
+        prepared: Prepared,
+        truth: Tensor,
+        scores: Tensor,
+        cost: PredictionLoss,
+        adversary: Loss,
+        bounds: Sequence[float],
+    ) -> list[Predictor]:
+        training, seed = self.training or default_training("labels"), seed_from(self.random_state)
+        layout, odds = prepared.schema.layout, self.fairness == "equalized_odds"
+        spec = EncoderSpec(
+            architecture="labels",
+            sensitive_width=0 if prepared.rows.sensitive is None else prepared.sensitive.width,
+            hidden=training.hidden,
+            scores=tuple(map(tuple, scores.tolist())),
+            given_truth=odds,
+        )
+        one_hot = torch.nn.functional.one_hot(truth, len(self.classes_)).to(prepared.rows.x.dtype)
+        rows = Rows(torch.cat([prepared.rows.x, one_hot], dim=1), prepared.rows.sensitive, prepared.rows.secrets)
+        chances = tuple(_chance(adversary, secret, truth if odds else None) for secret in rows.secrets)
+        problem = Problem(layout, spec, adversary, cost, make_constraint(self.constraint), Bounds.of_loss(bounds),
+                          chances, prepared.outputs, tuple([0] * len(bounds)), (), training)  # fmt: skip
+        parts = split_rows(len(rows), training, seed)
+        outcome = play(
+            problem,
+            rows.take(parts.train),
+            rows.take(parts.validation),
+            held_out=len(parts.held_out),
+            z=float(stats.norm.ppf(self.confidence)),
+            seed=seed,
+            device=pick_device(self.device),
+            show_progress=bool(self.progress),
+            checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
+        )
+        held_out, found = rows.take(parts.held_out), []
+        for member, bound in enumerate(bounds):
+            veil = Veil(prepared.schema, prepared.sensitive, take_member(outcome.encoder, member), self.unseen)
+            chance = veil.release(held_out.x, held_out.sensitive, torch.Generator()).probabilities
+            values = (chance * cost.costs(held_out.x)).sum(dim=1).double().numpy()
+            upper = upper_bound(values, self.confidence, cost.largest)
+            achieved = Achieved(float(values.mean()), upper, bound, len(values), self.confidence)
+            found.append(Predictor(veil, scores.double().numpy(), achieved, outcome.history.of_member(member)))
+        return found
+
+    def _check(self) -> None:
+        name, problems = type(self).__name__, []
+        if self.fairness not in _FAIRNESS:
+            problems.append(must_be(name, "fairness", " or ".join(map(repr, _FAIRNESS)), self.fairness))
+        if self.training is not None and not isinstance(self.training, Training):
+            problems.append(must_be(name, "training", "a Training, or None", self.training))
+        if self.schema is not None and not isinstance(self.schema, Schema):
+            problems.append(must_be(name, "schema", "a Schema, or None to infer one", self.schema))
+        if not isinstance(self.confidence, float) or not 0.5 < self.confidence < 1:
+            problems.append(must_be(name, "confidence", "a number between 0.5 and 1", self.confidence))
+        if self.unmet not in ("raise", "warn"):
+            problems.append(must_be(name, "unmet", "'raise' or 'warn'", self.unmet))
+        problems += check_unseen(name, self.unseen)
+        if problems:
+            raise InputError(problems)
+
+    def _bound(self, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
+            raise InputError(must_be(type(self).__name__, "max_loss", "a finite number above 0", value))
+        return float(value)
+
+
+class FairClassifier(ClassifierMixin, _Classifiers):  # type: ignore[misc]
+    """A classifier whose predictions say as little of S as a bound on their loss allows.
+
+    For each row one of a few soft predictions (`scores_`) is drawn. The draw is learned in the constrained game of
+    `eq:Opt-fairClassifier-EO`: adversaries guess S from the soft prediction (for equalized odds: knowing Y as well),
+    and the mean loss of the predictions must not exceed `max_loss`.
+
+    Parameters
+    ----------
+    fairness : {"demographic_parity", "equalized_odds"}
+        Predictions independent of S, or independent of S among rows with the same true label.
+    max_loss : float
+        Epsilon, the bound on the mean loss, in nats for log-loss. The less, the better the predictions and the less
+        fair. A bound that held-out rows do not confirm is not met.
+    loss : {"log", "zero_one"} or AlphaLoss
+        Of the predictions. "zero_one" bounds the error rate itself; what is drawn is then a label, and nothing softer.
+    adversary_loss : {"log", "zero_one"} or AlphaLoss
+    sees_sensitive : bool
+        Whether the classifier is shown S beside X, in `fit` and in `predict`.
+    unmet : {"raise", "warn"}
+        What `fit` does if the bound is not met.
+    sensitive_columns, per_column_adversaries, schema, constraint, unseen, training, confidence, checkpoint, progress,
+    device, random_state : as in `FairEncoder`.
+        With an int, the same rows get the same draw every time.
+
+    Attributes
+    ----------
+    classes_ : the labels. scores_ : the soft predictions that can be made, (scores, classes).
+    loss_ : mean loss of held-out rows and its upper confidence bound. history_ : what happened in training.
+
+    Raises
+    ------
+    BudgetNotMet : the upper bound on the loss exceeds `max_loss`, and `unmet` is "raise".
+    """
+
+    def __init__(
+        self,
+        fairness: Fairness = "demographic_parity",
+        max_loss: float = 0.4,
+        *,
+        loss: str | Loss = "log",
+        adversary_loss: str | Loss = "log",
+        constraint: str | Constraint = "augmented_lagrangian",
+        sees_sensitive: bool = False,
+        sensitive_columns: Sequence[str | int] | None = None,
+        per_column_adversaries: bool = False,
+        schema: Schema | None = None,
+        unseen: Unseen = "error",
+        unmet: Literal["raise", "warn"] = "raise",
+        training: Training | None = None,
+        confidence: float = 0.95,
+        checkpoint: str | Path | None = None,
+        progress: bool = True,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.fairness = fairness
+        self.max_loss = max_loss
+        self.loss = loss
+        self.adversary_loss = adversary_loss
+        self.constraint = constraint
+        self.sees_sensitive = sees_sensitive
+        self.sensitive_columns = sensitive_columns
+        self.per_column_adversaries = per_column_adversaries
+        self.schema = schema
+        self.unseen = unseen
+        self.unmet = unmet
+        self.training = training
+        self.confidence = confidence
+        self.checkpoint = checkpoint
+        self.progress = progress
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None) -> Self:
+        """Learn to predict y from X without telling `sensitive_features`."""
+        for name in ("veil_", "scores_", "loss_", "history_"):  # a fit that fails must not leave an older one behind
+            self.__dict__.pop(name, None)
+        [found] = self._train(X, y, sensitive_features, [self._bound(self.max_loss)])
+        return self._adopt(found)
+
+    def _adopt(self, found: Predictor) -> Self:
+        if not found.achieved.met:
+            message = unmet_loss(found.achieved)
+            if self.unmet == "raise":
+                raise BudgetNotMet(message)
+            warnings.warn(message, BudgetWarning, stacklevel=3)
+        self.veil_ = found.veil
+        self.scores_ = found.scores
+        self.loss_ = found.achieved
+        self.history_ = found.history
+        return self
+
+    @property
+    def schema_(self) -> Schema:
+        """The schema of the fitted table."""
+        check_is_fitted(self, "veil_")
+        return self.veil_.schema
+
+    def predict(self, X: Any, *, sensitive_features: Any = None) -> NDArray[Any]:
+        """A label for each row: the likeliest under the soft prediction that was drawn for it."""
+        chosen = self.predict_proba(X, sensitive_features=sensitive_features).argmax(axis=1)
+        return np.asarray(self.classes_[chosen])
+
+    def predict_proba(self, X: Any, *, sensitive_features: Any = None) -> NDArray[np.float64]:
+        """The soft prediction drawn for each row, (rows, classes): all that may be handed on, and all that is fair."""
+        x, shown = self._encode(X, sensitive_features)
+        generator = torch.Generator().manual_seed(seed_from(self.random_state))
+        drawn = self.veil_.values(x, shown, generator).argmax(dim=1).numpy()
+        return np.asarray(self.scores_[drawn])
+
+    def label_chances(self, X: Any, *, sensitive_features: Any = None) -> NDArray[np.float64]:
+        """How likely `predict` is to give each label, (rows, classes), over its own draw.
+
+        For looking at the classifier, not for handing on: only what is drawn was hidden from adversaries.
+        """
+        x, shown = self._encode(X, sensitive_features)
+        chances = self.veil_.release(x, shown, torch.Generator()).probabilities.double().numpy()
+        return np.asarray(chances @ np.eye(len(self.classes_))[self.scores_.argmax(axis=1)])
+
+    def save(self, path: str | Path) -> None:
+        """Write a `.veil` file, as `FairEncoder.save`; read it with `fairveil.load`."""
+        from fairveil.estimators.files import save  # it knows every kind of estimator
+
+        check_is_fitted(self, "veil_")
+        save(self, path)
+
+    def _encode(self, X: Any, given: Any) -> tuple[Tensor, Tensor | None]:
+        check_is_fitted(self, "veil_")
+        table = self._read(X, reset=False)
+        x = self.veil_.codec.encode(table.arrow)
+        return x, self.veil_.shown(len(table), given_sensitive(self.veil_, table, given, "predict"))
+
+    def get_metadata_routing(self) -> Any:
+        """Who asks for `sensitive_features`: `fit`, and predictions only if the classifier sees S."""
+        routing = super().get_metadata_routing()
+        if not self.sees_sensitive:
+            for method in ("predict", "predict_proba"):
+                getattr(routing, method).requests.pop("sensitive_features", None)
+        return routing
+
+
+class FairClassifierFrontier(_Classifiers):
+    """One `FairClassifier` for each of several bounds on the loss, all trained together in one game.
+
+    max_losses : list of bounds, as `max_loss`. All other parameters are those of `FairClassifier`.
+
+    After `fit`: `points_`, a frame with one row a bound (loss of held-out rows, its upper bound, whether it is met);
+    `classifier(max_loss)`, the fitted classifier of one point. Asking for one that is not met raises `BudgetNotMet`.
+    """
+
+    def __init__(
+        self,
+        max_losses: Sequence[float] = (0.35, 0.4, 0.45, 0.5),
+        fairness: Fairness = "demographic_parity",
+        *,
+        loss: str | Loss = "log",
+        adversary_loss: str | Loss = "log",
+        constraint: str | Constraint = "augmented_lagrangian",
+        sees_sensitive: bool = False,
+        sensitive_columns: Sequence[str | int] | None = None,
+        per_column_adversaries: bool = False,
+        schema: Schema | None = None,
+        unseen: Unseen = "error",
+        unmet: Literal["raise", "warn"] = "raise",
+        training: Training | None = None,
+        confidence: float = 0.95,
+        checkpoint: str | Path | None = None,
+        progress: bool = True,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.max_losses = max_losses
+        self.fairness = fairness
+        self.loss = loss
+        self.adversary_loss = adversary_loss
+        self.constraint = constraint
+        self.sees_sensitive = sees_sensitive
+        self.sensitive_columns = sensitive_columns
+        self.per_column_adversaries = per_column_adversaries
+        self.schema = schema
+        self.unseen = unseen
+        self.unmet = unmet
+        self.training = training
+        self.confidence = confidence
+        self.checkpoint = checkpoint
+        self.progress = progress
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None) -> Self:
+        """Train all points at once."""
+        for name in ("trained_", "points_"):
+            self.__dict__.pop(name, None)
+        given = list(self.max_losses) if hasattr(self.max_losses, "__iter__") else []
+        bounds = [self._bound(value) for value in given]
+        if not bounds or len(set(bounds)) < len(bounds):
+            raise InputError(must_be("FairClassifierFrontier", "max_losses", "a list of different bounds", given))
+        trained = self._train(X, y, sensitive_features, bounds)
+        points = pd.DataFrame([
+            {"max_loss": bound, "loss": t.achieved.mean, "upper": t.achieved.upper, "held_out_rows": t.achieved.rows,
+             "met": t.achieved.met} for bound, t in zip(bounds, trained, strict=True)
+        ])  # fmt: skip
+        if self.unmet == "raise" and not points["met"].any():
+            raise BudgetNotMet("No bound is met. " + unmet_loss(trained[-1].achieved))
+        self.trained_, self.points_ = trained, points
+        return self
+
+    def classifier(self, max_loss: float) -> FairClassifier:
+        """The fitted classifier of one point."""
+        check_is_fitted(self, "points_")
+        found = self.points_.index[self.points_["max_loss"] == max_loss]
+        if not len(found):
+            raise InputError(f"There is no point with max_loss {max_loss}. Bounds: {list(self.points_['max_loss'])}.")
+        trained = self.trained_[found[0]]
+        shared = {name: value for name, value in self.get_params(deep=False).items() if name != "max_losses"}
+        single = FairClassifier(**{**shared, "max_loss": max_loss, "schema": trained.veil.schema})
+        single.classes_, single.n_features_in_ = self.classes_, self.n_features_in_
+        if hasattr(self, "feature_names_in_"):
+            single.feature_names_in_ = self.feature_names_in_
+        return single._adopt(trained)
+
+
+def unmet_loss(achieved: Achieved) -> str:
+    """Which bound does not hold, by how much, and what to do."""
+    few = " There are too few held-out rows to verify any bound." if achieved.rows < FEWEST_ROWS else ""
+    return (
+        f"The loss of {achieved.rows} held-out rows is {achieved.mean:.4g}, at most {achieved.upper:.4g} with "
+        f"confidence {achieved.confidence:.3g}, above max_loss = {achieved.bound:.4g}.{few} Raise "
+        "max_loss, train for more steps, or give more rows."
+    )
+
+
+def _chance(loss: Loss, secret: Tensor, truth: Tensor | None) -> float:
+    """The least loss of an adversary that sees no prediction; with `truth`, of one that knows Y."""
+    if truth is None:
+        return float(loss.chance(secret))
+    parts = [secret[truth == y] for y in range(int(truth.max()) + 1)]
+    return sum(len(part) / len(secret) * float(loss.chance(part)) for part in parts)
+
+
+def _read_target(y: Any, rows: int) -> tuple[Tensor, NDArray[Any]]:
+    """Class numbers of y, and the classes."""
+    if y is None:
+        raise InputError("This estimator requires y to be passed, but the target y is None.")
+    if not hasattr(y, "__array__") and not isinstance(y, (list, tuple)):
+        y = np.asarray(read_columns(y, "y").column(0))
+    values = np.asarray(y)
+    if values.ndim == 2 and values.shape[1] == 1:
+        warnings.warn("A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=4)
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise InputError(f"y must be one column of labels. Got shape {values.shape}.")
+    if len(values) != rows:
+        raise InputError(f"X has {rows} rows, y {len(values)}. They must be of one length.")
+    if missing_mask(read_columns(pd.Series(values), "y").column(0)).any():
+        raise InputError("y has missing values (NaN or None). Drop those rows: Input y contains NaN.")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise InputError("y holds infinity. Drop those rows: Input y contains infinity.")
+    check_classification_targets(values)
+    classes, codes = np.unique(values, return_inverse=True)
+    if len(classes) < 2:
+        raise InputError(f"y holds {len(classes)} class; a classifier needs two classes or more.")
+    return torch.from_numpy(codes.astype(np.int64)), classes

@@ -1,0 +1,393 @@
+"""`FairClassifier`: the exact optimum on finite problems, its bound, and the scikit-learn contract."""
+
+import math
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import fairveil as fv
+from fairveil import BudgetNotMet, BudgetWarning, FairClassifier, FairClassifierFrontier, InputError, Training
+from fairveil.encoders import EncoderSpec, build_encoder
+from fairveil.game import default_training
+from fairveil.objectives import AlphaLoss, LogLoss, PredictionLoss, ZeroOneLoss, score_grid
+from fairveil.objectives.distortion import Release
+from fairveil.schema import Schema
+from fairveil.theory import channel
+from helpers import people
+
+#: Enough for a table of a few values.
+FINITE = replace(default_training("labels"), steps=600, hidden=(32,), learning_rate=1e-2)
+QUICK = Training(steps=20, batch_size=128, adversary_steps=1, hidden=(8,), adversary_hidden=((),), rounds=2)
+NOTIONS = ("demographic_parity", "equalized_odds")
+
+
+def classifier(**settings):
+    return FairClassifier(**{"max_loss": 50.0, "training": QUICK, "progress": False, "random_state": 0, **settings})
+
+
+# ---- soft predictions
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 7])
+def test_scores_are_distributions_from_sure_to_sure(classes):
+    scores = score_grid(classes, LogLoss())
+    torch.testing.assert_close(scores.sum(dim=1), torch.ones(len(scores)))
+    assert scores.min() > 0
+    for label in range(classes):
+        assert (scores[:, label] > 0.9).any()
+    nearest = (scores - 1 / classes).abs().sum(dim=1).min()
+    assert nearest < 0.2
+    assert len({tuple(row) for row in scores.tolist()}) == len(scores)
+
+
+def test_under_the_probability_of_error_labels_are_enough():
+    torch.testing.assert_close(score_grid(3, ZeroOneLoss()), torch.eye(3))
+
+
+@pytest.mark.parametrize("loss", [LogLoss(), ZeroOneLoss(), AlphaLoss(2.0)])
+def test_the_loss_of_predictions_is_the_mean_over_the_draw(loss):
+    scores = score_grid(3, loss)
+    cost, generator = PredictionLoss(scores, loss), torch.Generator().manual_seed(0)
+    chances = torch.rand(2, 5, len(scores), generator=generator).softmax(dim=-1)
+    truth = torch.tensor([0, 2, 1, 1, 0])
+    rows = torch.cat([torch.zeros(5, 4), torch.nn.functional.one_hot(truth, 3)], dim=1)
+    found = cost.expected(Release(chances, chances), rows)
+    for member in range(2):
+        for row in range(5):
+            expected = sum(
+                float(p * loss.of_log_probability(score[truth[row]].log()))
+                for p, score in zip(chances[member, row], scores, strict=True)
+            )
+            assert found[member, row, 0].item() == pytest.approx(expected, rel=1e-5)
+    assert cost.largest == pytest.approx(float(loss.of_log_probability(scores.min().log())))
+
+
+def test_adversaries_of_odds_see_the_pair_of_score_and_truth():
+    schema = Schema.infer(pd.DataFrame({"a": list("xyz") * 5}))
+    scores = tuple(map(tuple, score_grid(2, ZeroOneLoss()).tolist()))
+    encoder = build_encoder(schema.layout, EncoderSpec(scores=scores, hidden=(4,), given_truth=True), 2)
+    encoder.initialise([torch.Generator().manual_seed(i) for i in range(2)])
+    rows = torch.cat([torch.eye(3), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])], dim=1)
+    release = encoder(rows, None, encoder.noise(3, torch.Generator().manual_seed(0)))
+    assert release.weights.shape == (2, 3, 4)
+    assert encoder.released_width == 4
+    # Pairs with another truth have no chance, and those with the right one have the score's own.
+    torch.testing.assert_close(release.weights[:, 0, [1, 3]], torch.zeros(2, 2))
+    torch.testing.assert_close(release.weights[:, 1:, [1, 3]], release.probabilities[:, 1:])
+    # The truth is not an input of the network: turned round, the chances stay.
+    turned = torch.cat([rows[:, :3], 1.0 - rows[:, 3:]], dim=1)
+    again = encoder(turned, None, encoder.noise(3, torch.Generator().manual_seed(0)))
+    torch.testing.assert_close(again.probabilities, release.probabilities)
+
+
+# ---- the exact optimum
+
+
+def finite(seed: int, classes: int = 2, groups: int = 2, values: int = 6, rows: int = 20_000):
+    """A random distribution over (s, y, x), and rows from it; the joint is that of the rows."""
+    generator = np.random.default_rng(seed)
+    shape = (groups, classes, values)
+    index = generator.choice(math.prod(shape), rows, p=generator.dirichlet(np.full(math.prod(shape), 0.7)))
+    joint = np.bincount(index, minlength=math.prod(shape)).reshape(shape) / rows
+    s, y, x = np.unravel_index(index, shape)
+    return joint, pd.DataFrame({"x": np.char.add("v", x.astype(str))}), y, s
+
+
+def leak(joint, chances, adversary: str, given_truth: bool) -> float:
+    """Accuracy of the best guess of S from the drawn label (and Y), or the information in it."""
+    released = np.einsum("syx,xr->syr", joint, chances)
+    blocks = [released[:, y] for y in range(joint.shape[1])] if given_truth else [released.sum(axis=1)]
+    if adversary == "zero_one":
+        return sum(block.max(axis=0).sum() for block in blocks)
+    total = 0.0
+    for block in blocks:
+        apart = block.sum(axis=1, keepdims=True) * block.sum(axis=0) / block.sum()
+        used = block > 1e-12
+        total += float((block[used] * np.log(block[used] / apart[used])).sum())
+    return total
+
+
+@pytest.mark.parametrize("fairness", NOTIONS)
+@pytest.mark.parametrize("adversary", ["zero_one", "log"])
+@pytest.mark.parametrize(("seed", "classes", "groups"), [(1, 2, 2), (2, 3, 3)])
+def test_reaches_the_exact_optimum_of_its_game(fairness, adversary, seed, classes, groups):
+    """Within 1 % of what the linear (for log-loss: convex) program can hide, at the loss that was reached."""
+    joint, X, y, s = finite(seed, classes, groups)
+    losses, odds = 1.0 - np.eye(classes), fairness == "equalized_odds"
+    least = np.einsum("syx,ry->xr", joint, losses).min(axis=1).sum()
+    prior = np.einsum("syx,ry->r", joint, losses).min()
+    bounds = [least + share * (prior - least) for share in (0.6, 0.9)]
+    frontier = FairClassifierFrontier(bounds, fairness, loss="zero_one", adversary_loss=adversary, unmet="warn",
+                                      training=FINITE, progress=False, random_state=0)  # fmt: skip
+    frontier.fit(X, y, sensitive_features=s)
+    every = pd.DataFrame({"x": [f"v{i}" for i in range(joint.shape[2])]})
+    solve = channel.map_predictor if adversary == "zero_one" else channel.information_predictor
+    for bound in bounds:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BudgetWarning)
+            chances = frontier.classifier(bound).label_chances(every)
+        loss = np.einsum("syx,xr,ry->", joint, chances, losses)
+        assert loss <= bound or not frontier.points_["met"].all()
+        best = solve(joint, losses, loss + 1e-7, given_truth=odds).value
+        scale = abs(np.log(groups)) if adversary == "log" else 1.0
+        assert leak(joint, chances, adversary, odds) <= best + 0.01 * scale
+
+
+@pytest.mark.parametrize("odds", [False, True])
+@pytest.mark.parametrize("sees", [False, True])
+def test_exact_predictors_against_random_ones(odds, sees):
+    """No random feasible predictor does better; both programs report a gap that is none."""
+    joint, *_ = finite(3, 2, 2, 4)
+    losses, generator = 1.0 - np.eye(2), np.random.default_rng(0)
+    settings = {"given_truth": odds, "sees_sensitive": sees}
+    most = 0.5 * (np.einsum("syx,ry->xr", joint, losses).min(axis=1).sum() + joint.sum(axis=(0, 2)).min())
+    exact = {"zero_one": channel.map_predictor(joint, losses, most, **settings),
+             "log": channel.information_predictor(joint, losses, most, **settings)}  # fmt: skip
+    seen = np.einsum("syx,st->stxy", joint, np.eye(2)).transpose(0, 3, 1, 2).reshape(2, 2, -1) if sees else joint
+    for name, found in exact.items():
+        assert found.gap < 1e-6
+        assert found.distortion <= most + 1e-9
+        flat = found.transition.reshape(-1, 2)
+        assert leak(seen, flat, name, odds) == pytest.approx(found.value, abs=1e-7)
+    tried = 0
+    best = np.einsum("syx,ry->xr", seen, losses).argmin(axis=1)
+    for _ in range(3000):
+        chances = generator.dirichlet([0.3, 0.3], seen.shape[2])
+        chances = np.eye(2)[best] + generator.random() * (chances - np.eye(2)[best])
+        if np.einsum("syx,xr,ry->", seen, chances, losses) <= most:
+            tried += 1
+            for name, found in exact.items():
+                assert leak(seen, chances, name, odds) >= found.value - 1e-7
+    assert tried > 100
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: channel.map_predictor([[0.5, 0.5]], np.eye(2), 0.1), "three dimensions"),
+        (lambda: channel.map_predictor(np.full((2, 2, 1), 0.25), np.eye(3), 0.1), "2 columns"),
+        (lambda: channel.map_predictor(np.full((2, 2, 1), 0.25), 1 - np.eye(2), 0.4), "must exceed 0.5"),
+        (lambda: channel.map_predictor([[[0.5, 0], [0.5, 0]]], 1 - np.eye(2), 0.6), "drop the values"),
+    ],
+)
+def test_bad_programs(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_log_loss_keeps_scores_that_follow_the_truth():
+    """With nothing to hide that matters, the soft predictions are about P(y | x)."""
+    generator = np.random.default_rng(0)
+    x = generator.integers(0, 4, 20_000)
+    chance = np.array([0.1, 0.35, 0.6, 0.9])
+    y = (generator.random(20_000) < chance[x]).astype(int)
+    s = generator.integers(0, 2, 20_000)
+    entropy = float(-(chance * np.log(chance) + (1 - chance) * np.log(1 - chance)).mean())
+    X = pd.DataFrame({"x": np.char.add("v", x.astype(str))})
+    fitted = FairClassifier(max_loss=entropy + 0.04, training=FINITE, progress=False, random_state=0)
+    fitted.fit(X, y, sensitive_features=s)
+    assert fitted.loss_.upper <= entropy + 0.04
+    every = pd.DataFrame({"x": ["v0", "v1", "v2", "v3"] * 500})
+    drawn = fitted.predict_proba(every)[:, 1].reshape(500, 4).mean(axis=0)
+    np.testing.assert_allclose(drawn, chance, atol=0.12)
+
+
+# ---- the estimator
+
+
+def test_several_targets_and_columns_of_s(small):
+    X, S, _ = small
+    y = np.where(X["skill"] < 3, "low", np.where(X["skill"] < 7, "middle", "high"))
+    fitted = classifier(per_column_adversaries=True, adversary_loss=AlphaLoss(2.0), loss=AlphaLoss(0.5),
+                        fairness="equalized_odds").fit(X, y, sensitive_features=S)  # fmt: skip
+    assert fitted.classes_.tolist() == ["high", "low", "middle"]
+    assert fitted.predict_proba(X).shape == (len(X), 3)
+    assert set(fitted.predict(X)) <= set(y)
+    chances = fitted.label_chances(X)
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0, atol=1e-6)
+
+
+def test_label_chances_are_the_frequencies_of_predict(small):
+    X, S, y = small
+    fitted = classifier(random_state=np.random.default_rng(0)).fit(X, y, sensitive_features=S["sex"])
+    drawn = np.mean([fitted.predict(X) == 1 for _ in range(400)], axis=0)
+    np.testing.assert_allclose(drawn, fitted.label_chances(X)[:, 1], atol=0.15)
+    assert np.abs(drawn - fitted.label_chances(X)[:, 1]).mean() < 0.03
+
+
+def test_a_seed_repeats_the_draw_and_none_does_not(small):
+    X, S, y = small
+    fitted = classifier().fit(X, y, sensitive_features=S["sex"])
+    np.testing.assert_array_equal(fitted.predict_proba(X), fitted.predict_proba(X))
+    np.testing.assert_array_equal(fitted.predict(X), fitted.classes_[fitted.predict_proba(X).argmax(axis=1)])
+    fitted.random_state = None
+    assert np.any(fitted.predict_proba(X) != fitted.predict_proba(X))
+
+
+def test_it_may_see_s(small):
+    X, S, y = small
+    sees = classifier(sees_sensitive=True).fit(X, y, sensitive_features=S["sex"])
+    assert len(sees.predict(X, sensitive_features=S["sex"])) == len(X)
+    with pytest.raises(InputError, match="pass predict"):
+        sees.predict(X)
+    inside = X.assign(sex=S["sex"])
+    both = classifier(sees_sensitive=True, sensitive_columns=["sex"]).fit(inside, y)
+    assert len(both.predict(inside)) == len(X)
+    blind = classifier().fit(X, y, sensitive_features=S["sex"])
+    with pytest.raises(InputError, match="without it"):
+        blind.predict(X, sensitive_features=S["sex"])
+
+
+def test_polars_in(small):
+    X, S, y = small
+    fitted = classifier().fit(pl.from_pandas(X), pl.Series(y), sensitive_features=pl.Series(S["sex"]))
+    assert fitted.predict(pl.from_pandas(X)).shape == (len(X),)
+
+
+def test_a_bound_that_is_not_verified_is_not_met(small):
+    X, S, y = small
+    with pytest.raises(BudgetNotMet, match=r"above max_loss = 0.001.*Raise max_loss"):
+        classifier(max_loss=0.001).fit(X, y, sensitive_features=S["sex"])
+    with pytest.warns(BudgetWarning, match="above max_loss"):
+        fitted = classifier(max_loss=0.001, unmet="warn").fit(X, y, sensitive_features=S["sex"])
+    assert not fitted.loss_.met
+    with pytest.raises(BudgetNotMet, match="No bound is met"):
+        FairClassifierFrontier([0.001, 0.002], training=QUICK, progress=False).fit(X, y, sensitive_features=S["sex"])
+
+
+def test_a_failed_fit_leaves_nothing_behind(small):
+    X, S, y = small
+    fitted = classifier().fit(X, y, sensitive_features=S["sex"])
+    with pytest.raises(BudgetNotMet):
+        fitted.set_params(max_loss=0.001).fit(X, y, sensitive_features=S["sex"])
+    assert not hasattr(fitted, "veil_")
+
+
+def test_frontier(small):
+    X, S, y = small
+    frontier = FairClassifierFrontier([40.0, 50.0], training=QUICK, progress=False, random_state=0)
+    frontier.fit(X, y, sensitive_features=S["sex"])
+    assert frontier.points_["met"].all()
+    one = frontier.classifier(40.0)
+    assert one.max_loss == 40.0
+    assert one.predict(X).shape == (len(X),)
+    with pytest.raises(InputError, match="no point"):
+        frontier.classifier(41.0)
+
+
+def test_saved_and_loaded(small, tmp_path):
+    X, S, y = small
+    labels = np.where(y == 1, "hired", "not")
+    fitted = classifier(sees_sensitive=True, adversary_loss=AlphaLoss(2.0)).fit(X, labels, sensitive_features=S)
+    fitted.save(tmp_path / "a.veil")
+    again = fv.load(tmp_path / "a.veil")
+    assert isinstance(again, FairClassifier)
+    assert again.classes_.tolist() == ["hired", "not"]
+    assert again.loss_ == fitted.loss_
+    np.testing.assert_allclose(
+        again.label_chances(X, sensitive_features=S), fitted.label_chances(X, sensitive_features=S)
+    )
+    again.random_state = 0
+    np.testing.assert_array_equal(again.predict(X, sensitive_features=S), fitted.predict(X, sensitive_features=S))
+
+
+def test_checkpoint_resumes_exactly(small, tmp_path):
+    X, S, y = small
+    whole = classifier(checkpoint=tmp_path / "a").fit(X, y, sensitive_features=S["sex"])
+    again = classifier(checkpoint=tmp_path / "a").fit(X, y, sensitive_features=S["sex"])
+    np.testing.assert_array_equal(whole.label_chances(X), again.label_chances(X))
+    with pytest.raises(fv.VeilFileError, match="other data or other settings"):
+        classifier(checkpoint=tmp_path / "a", max_loss=49.0).fit(X, y, sensitive_features=S["sex"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"fairness": "parity"}, "demographic_parity"),
+        ({"max_loss": 0}, "max_loss"),
+        ({"max_loss": "much"}, "max_loss"),
+        ({"loss": "squared"}, "classes"),
+        ({"adversary_loss": "squared"}, "classes"),
+        ({"loss": "hinge"}, "loss"),
+        ({"unmet": "ignore"}, "unmet"),
+        ({"unseen": "drop"}, "unseen"),
+        ({"confidence": 2}, "confidence"),
+        ({"training": 5}, "training"),
+        ({"schema": {}}, "schema"),
+    ],
+)
+def test_bad_settings(small, settings, message):
+    X, S, y = small
+    with pytest.raises(InputError, match=message):
+        classifier(**settings).fit(X, y, sensitive_features=S["sex"])
+
+
+def test_bad_input(small):
+    X, S, y = small
+    for truth, message in (
+        (None, "requires y"),
+        (y[:-1], "599"),
+        (np.ones(len(X)), "two classes"),
+        (y.astype(float).mask(y.index < 3), "missing"),
+        (np.linspace(0, 1, len(X)), "Unknown label type|continuous"),
+        (np.stack([y, y], axis=1), "one column"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            classifier().fit(X, truth, sensitive_features=S["sex"])
+    with pytest.raises(InputError, match="S is missing"):
+        classifier().fit(X, y)
+    for bounds in ([], [1.0, 1.0], 3.0, [0.5, -1]):
+        with pytest.raises(InputError, match="max_loss"):
+            FairClassifierFrontier(bounds, training=QUICK, progress=False).fit(X, y, sensitive_features=S["sex"])
+
+
+def test_clone():
+    assert (
+        clone(classifier(fairness="equalized_odds")).get_params() == classifier(fairness="equalized_odds").get_params()
+    )
+
+
+# The first column of whatever the checks pass is sensitive; as few as ten rows verify no bound, hence the warning only.
+CHECKED = FairClassifier("demographic_parity", 0.25, loss="zero_one", unmet="warn", progress=False, random_state=0,
+                         training=Training(steps=150, batch_size=64, hidden=(16,), adversary_steps=1, rounds=2,
+                                           learning_rate=1e-2, adversary_hidden=((),)))  # fmt: skip
+
+
+class Checked(FairClassifier):
+    """For checks that know nothing of S: S is whether a row has an even number."""
+
+    def fit(self, X, y, *, sensitive_features=None):
+        rows = X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))
+        return super().fit(X, y, sensitive_features=np.arange(rows) % 2)
+
+
+@parametrize_with_checks([Checked(**CHECKED.get_params())])
+@pytest.mark.filterwarnings("ignore::fairveil.BudgetWarning")
+@pytest.mark.filterwarnings("ignore::fairveil.ClippedWarning")
+def test_estimator_checks(estimator, check):
+    check(estimator)
+
+
+def test_fairness_on_people():
+    """A classifier told of nothing leaks by `role`; a fair one does not, and stays about as accurate."""
+    X, S, _ = people(6000)
+    y = ((X["skill"] + 3 * (S["sex"] == "m")) > 6).astype(int)
+    s = (S["sex"] == "m").to_numpy()
+
+    def gap(max_loss):
+        fitted = FairClassifier(max_loss=max_loss, loss="zero_one", training=FINITE, progress=False, random_state=0)
+        chances = fitted.fit(X, y, sensitive_features=S["sex"]).label_chances(X)
+        return abs(chances[s, 1].mean() - chances[~s, 1].mean()), chances[np.arange(len(y)), y].mean()
+
+    tight, loose = gap(0.05), gap(0.2)
+    assert tight[0] > 0.2
+    assert tight[1] > 0.95
+    assert loose[0] < 0.05
+    assert loose[1] > 0.8
