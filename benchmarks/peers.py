@@ -160,7 +160,7 @@ def paper_setting(adult: Adult) -> Iterator[Release]:
 
 
 def ours(adult: Adult) -> Iterator[Release]:
-    budgets = [0.7, 1.2, 1.8, 2.3]
+    budgets = [0.7, 1.1, 1.4, 1.8]
     frontier = fv.FairFrontier(budgets, sees_sensitive=True, random_state=0, progress=False)
     frontier.fit(adult.train.X, sensitive_features=adult.train.S)
     for budget in budgets:

@@ -109,7 +109,7 @@ def test_sensitive_features(case):
 
 def test_a_continuous_s_under_log_loss():
     many, _, _ = people(600)
-    with pytest.raises(InputError, match="use loss='squared'"):
+    with pytest.raises(InputError, match="Group them into fewer"):
         fit(many, sensitive=pd.Series(np.linspace(0, 1, 600)))
 
 

@@ -139,6 +139,12 @@ def test_the_projection_takes_out_what_helps_the_adversary():
         assert float(m @ h) == pytest.approx(float(-alpha[member] * (h @ h)), abs=1e-4)
 
 
+def test_the_adversary_learns_how_far_to_stretch_a_prediction():
+    X, y, s = merit_and_group(1000)
+    model = Zhang([0.0], "demographic_parity", steps=50).fit(X, y, sensitive_features=s)
+    assert (model.adversary["stretch"].factor - 1.0).abs().min() > 1e-3
+
+
 def test_a_member_does_not_depend_on_its_company():
     X, y, s = merit_and_group(1000)
     alone = LAFTR([1.0], steps=30).fit(X, y, sensitive_features=s)

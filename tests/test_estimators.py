@@ -143,6 +143,17 @@ def test_a_task_by_class_number_or_several(small):
         assert quick(target_weight=0.5).fit(X, target, sensitive_features=S["sex"]).distortion_.met
 
 
+@pytest.mark.parametrize("settings", [{}, {"sees_sensitive": True, "architecture": "transport"}])
+def test_a_task_of_no_weight_is_no_task(small, settings):
+    X, S, y = small
+    shown = S["sex"] if settings else None
+    universal = quick(**settings).fit(X, sensitive_features=S["sex"]).transform(X, sensitive_features=shown)
+    weightless = quick(target_weight=0.0, **settings).fit(X, y, sensitive_features=S["sex"])
+    pd.testing.assert_frame_equal(weightless.transform(X, sensitive_features=shown), universal)
+    weighed = quick(target_weight=5.0, **settings).fit(X, y, sensitive_features=S["sex"])
+    assert not weighed.transform(X, sensitive_features=shown).equals(universal)
+
+
 def test_the_papers_soft_release(small):
     X, S, _ = small
     encoder = quick(release="probabilities", constraint="penalty").fit(X, sensitive_features=S["sex"])

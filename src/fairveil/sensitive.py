@@ -137,8 +137,8 @@ def _discrete(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
     fractions = floating and any(value != round(value) for value in distinct)
     if len(distinct) > (MOST_FRACTIONS if fractions else MOST_CLASSES):
         return plain, [
-            f"The sensitive column {name!r} has {len(distinct)} distinct values. If it is a number, use loss='squared' "
-            "(the MMSE adversary); otherwise group its values."
+            f"The sensitive column {name!r} has {len(distinct)} distinct values. Group them into fewer; "
+            "a FairEncoder with loss='squared' (the MMSE adversary) hides numbers as they are."
         ]
     family = family_of(values.type) or "string"
     return Column(name, "categorical", "encode", family, bool(missing.any()), tuple(sorted(distinct)), distinct[0]), []

@@ -1,4 +1,4 @@
-"""What the baselines share: tables as features, members for every weight and seed, and the alternating game."""
+"""What the baselines share: tables as features, members for every weight and seed, and the game."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ class Baseline(ABC):
     """An encoder, perhaps a predictor, and an adversary for each weight and seed; members are weights x seeds.
 
     weights: the trade-off values, one result each. seeds: how many starting weights for each of them.
-    steps, batch_size, learning_rate: of both players, who take turns (Adam, one step each).
+    steps, batch_size, learning_rate: of both players, who move at the same time (Adam).
     """
 
     def __init__(

@@ -69,7 +69,8 @@ class _Stretch(nn.Module):
 
     def __init__(self, members: int) -> None:
         super().__init__()
-        self.factor = nn.Parameter(torch.zeros(members, 1, 1))
+        # Not 0: there the absolute value has no gradient, and the factor would stay.
+        self.factor = nn.Parameter(torch.ones(members, 1, 1))
 
     def forward(self, logits: Tensor) -> Tensor:
         return ((1.0 + self.factor.abs()) * logits.log_softmax(dim=-1)).softmax(dim=-1)

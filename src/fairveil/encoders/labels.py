@@ -26,6 +26,7 @@ class Labels(Encoder):
 
     learns_chances = True
     log_scores: Tensor
+    atoms: Tensor
 
     def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
         super().__init__(layout, spec, members)
@@ -35,6 +36,7 @@ class Labels(Encoder):
         self.soft = self.scores > self.classes
         outputs = self.scores + (self.classes if self.soft else 0)
         self.network = BatchedMLP(members, layout.width + spec.sensitive_width, spec.hidden, outputs)
+        self.register_buffer("atoms", torch.eye(self.released_width), persistent=False)
         self.register_buffer("log_scores", scores.log() if self.soft else scores, persistent=False)
 
     @property
@@ -64,7 +66,6 @@ class Labels(Encoder):
     def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
         """Chances of the scores; the draw is made only if it is asked for."""
         chances = proposal.softmax(dim=-1)
-        atoms = torch.eye(self.released_width, device=rows.device)
         weights = chances
         if self.spec.given_truth and rows.shape[1] > self.layout.width:
             truth = rows[:, self.layout.width :]
@@ -74,7 +75,7 @@ class Labels(Encoder):
             score = (chances.detach().cumsum(dim=-1)[..., :-1] <= noise.uniform).sum(dim=-1)
             return F.one_hot(score, self.scores).to(rows.dtype)
 
-        return Release(drawn, chances, atoms, weights)
+        return Release(drawn, chances, self.atoms, weights)
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """Small last layer: at first all scores are about equally likely."""

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import DataConversionWarning
+from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from fairveil.bound import FEWEST_ROWS, Achieved, upper_bound
@@ -23,6 +24,7 @@ from fairveil.encoders import EncoderSpec
 from fairveil.errors import BudgetNotMet, BudgetWarning, InputError, must_be
 from fairveil.estimators.inputs import (
     Prepared,
+    draw_generator,
     given_sensitive,
     pick_device,
     prepare,
@@ -43,11 +45,16 @@ from fairveil.objectives import (
     score_grid,
 )
 from fairveil.schema import Schema
-from fairveil.tables import Table, missing_mask, read_columns
+from fairveil.tables import Table, missing_mask, read_columns, read_table
 from fairveil.veil import Veil, take_member
 
 Fairness = Literal["demographic_parity", "equalized_odds"]
 _FAIRNESS = ("demographic_parity", "equalized_odds")
+#: Adversaries of equalized odds look at one slot for each pair of a soft prediction and a class.
+_MOST_CLASSES = 25
+#: A prediction that costs less than this share of the way from the best to the worst is a good one: where others are
+#: rare, the bound on the loss counts them exactly.
+_GOOD = 0.05
 
 
 @dataclass(frozen=True)
@@ -66,14 +73,16 @@ class _Classifiers(TableEstimator):
     def _read(self, X: Any, *, reset: bool) -> Table:
         # No table is given back, so that numbered columns (`pd.DataFrame(array)`) may go by the text of their number.
         if isinstance(X, pd.DataFrame) and len(X.columns) and all(isinstance(c, (int, np.integer)) for c in X.columns):
-            X = X.set_axis([f"x{name}" for name in X.columns], axis=1)
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return read_table(X.set_axis([f"x{name}" for name in X.columns], axis=1))
         return super()._read(X, reset=reset)
 
     def _train(self, X: Any, y: Any, sensitive_features: Any, bounds: Sequence[float]) -> list[Predictor]:
         self._check()
-        losses = make_loss(self.loss), make_loss(self.adversary_loss)
+        name = type(self).__name__
+        losses = make_loss(self.loss, name), make_loss(self.adversary_loss, name, "adversary_loss")
         if not all(isinstance(loss, AlphaLoss) for loss in losses):
-            raise InputError("FairClassifier predicts classes and hides classes: loss and adversary_loss must be "
+            raise InputError(f"{name} predicts classes and hides classes: loss and adversary_loss must be "
                              "'log', 'zero_one' or an AlphaLoss.")  # fmt: skip
         prediction, adversary = losses
         assert isinstance(prediction, AlphaLoss)
@@ -93,7 +102,13 @@ class _Classifiers(TableEstimator):
             bins=True,
         )
         scores = score_grid(len(self.classes_), prediction)
-        return self._play(prepared, truth, scores, PredictionLoss(scores, prediction), adversary, bounds)
+        cost = PredictionLoss(scores, prediction)
+        if min(bounds) <= cost.least:
+            raise InputError(
+                f"max_loss must exceed {cost.least:.3g}, the loss of a sure prediction that is right. "
+                f"Got {min(bounds):g}."
+            )
+        return self._play(prepared, truth, scores, cost, adversary, bounds)
 
     def _play(
         self,
@@ -104,7 +119,7 @@ class _Classifiers(TableEstimator):
         adversary: Loss,
         bounds: Sequence[float],
     ) -> list[Predictor]:
-        training, seed = self.training or default_training("labels"), seed_from(self.random_state)
+        training, seed = self.training or default_training("labels"), seed_from(self.random_state, type(self).__name__)
         layout, odds = prepared.schema.layout, self.fairness == "equalized_odds"
         spec = EncoderSpec(
             architecture="labels",
@@ -126,7 +141,7 @@ class _Classifiers(TableEstimator):
             held_out=len(parts.held_out),
             z=float(stats.norm.ppf(self.confidence)),
             seed=seed,
-            device=pick_device(self.device),
+            device=pick_device(self.device, type(self).__name__),
             show_progress=bool(self.progress),
             checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
         )
@@ -135,7 +150,8 @@ class _Classifiers(TableEstimator):
             veil = Veil(prepared.schema, prepared.sensitive, take_member(outcome.encoder, member), self.unseen)
             chance = veil.release(held_out.x, held_out.sensitive, torch.Generator()).probabilities
             values = (chance * cost.costs(held_out.x)).sum(dim=1).double().numpy()
-            upper = upper_bound(values, self.confidence, cost.largest)
+            floor = cost.least + _GOOD * (cost.largest - cost.least)
+            upper = upper_bound(values, self.confidence, cost.largest, floor)
             achieved = Achieved(float(values.mean()), upper, bound, len(values), self.confidence)
             found.append(Predictor(veil, scores.double().numpy(), achieved, outcome.history.of_member(member)))
         return found
@@ -150,6 +166,8 @@ class _Classifiers(TableEstimator):
             problems.append(must_be(name, "schema", "a Schema, or None to infer one", self.schema))
         if not isinstance(self.confidence, float) or not 0.5 < self.confidence < 1:
             problems.append(must_be(name, "confidence", "a number between 0.5 and 1", self.confidence))
+        if self.checkpoint is not None and not isinstance(self.random_state, (int, np.integer)):
+            problems.append("A checkpoint needs random_state to be a whole number: without it no run repeats another.")
         if self.unmet not in ("raise", "warn"):
             problems.append(must_be(name, "unmet", "'raise' or 'warn'", self.unmet))
         problems += check_unseen(name, self.unseen)
@@ -185,7 +203,8 @@ class FairClassifier(ClassifierMixin, _Classifiers):  # type: ignore[misc]
         What `fit` does if the bound is not met.
     sensitive_columns, per_column_adversaries, schema, constraint, unseen, training, confidence, checkpoint, progress,
     device, random_state : as in `FairEncoder`.
-        With an int, the same rows get the same draw every time.
+        With an int, the same table gets the same draw every time; with None every call draws anew. What was hidden is
+        one draw a row: hand on one only, and take labels from the soft predictions that were handed on.
 
     Attributes
     ----------
@@ -268,8 +287,7 @@ class FairClassifier(ClassifierMixin, _Classifiers):  # type: ignore[misc]
 
     def predict_proba(self, X: Any, *, sensitive_features: Any = None) -> NDArray[np.float64]:
         """The soft prediction drawn for each row, (rows, classes): all that may be handed on, and all that is fair."""
-        x, shown = self._encode(X, sensitive_features)
-        generator = torch.Generator().manual_seed(seed_from(self.random_state))
+        x, shown, generator = self._encode(X, sensitive_features)
         drawn = self.veil_.values(x, shown, generator).argmax(dim=1).numpy()
         return np.asarray(self.scores_[drawn])
 
@@ -278,8 +296,8 @@ class FairClassifier(ClassifierMixin, _Classifiers):  # type: ignore[misc]
 
         For looking at the classifier, not for handing on: only what is drawn was hidden from adversaries.
         """
-        x, shown = self._encode(X, sensitive_features)
-        chances = self.veil_.release(x, shown, torch.Generator()).probabilities.double().numpy()
+        x, shown, generator = self._encode(X, sensitive_features)
+        chances = self.veil_.release(x, shown, generator).probabilities.double().numpy()
         return np.asarray(chances @ np.eye(len(self.classes_))[self.scores_.argmax(axis=1)])
 
     def save(self, path: str | Path) -> None:
@@ -289,17 +307,23 @@ class FairClassifier(ClassifierMixin, _Classifiers):  # type: ignore[misc]
         check_is_fitted(self, "veil_")
         save(self, path)
 
-    def _encode(self, X: Any, given: Any) -> tuple[Tensor, Tensor | None]:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, sensitive_features: Any = None) -> float:
+        """Accuracy of `predict`."""
+        predicted = self.predict(X, sensitive_features=sensitive_features)
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+
+    def _encode(self, X: Any, given: Any) -> tuple[Tensor, Tensor | None, torch.Generator]:
         check_is_fitted(self, "veil_")
         table = self._read(X, reset=False)
-        x = self.veil_.codec.encode(table.arrow)
-        return x, self.veil_.shown(len(table), given_sensitive(self.veil_, table, given, "predict"))
+        secret = given_sensitive(self.veil_, table, given, "predict")
+        generator = draw_generator(self.random_state, type(self).__name__, table.arrow, secret)
+        return self.veil_.codec.encode(table.arrow), self.veil_.shown(len(table), secret), generator
 
     def get_metadata_routing(self) -> Any:
         """Who asks for `sensitive_features`: `fit`, and predictions only if the classifier sees S."""
         routing = super().get_metadata_routing()
         if not self.sees_sensitive:
-            for method in ("predict", "predict_proba"):
+            for method in ("predict", "predict_proba", "score"):
                 getattr(routing, method).requests.pop("sensitive_features", None)
         return routing
 
@@ -310,7 +334,8 @@ class FairClassifierFrontier(_Classifiers):
     max_losses : list of bounds, as `max_loss`. All other parameters are those of `FairClassifier`.
 
     After `fit`: `points_`, a frame with one row a bound (loss of held-out rows, its upper bound, whether it is met);
-    `classifier(max_loss)`, the fitted classifier of one point. Asking for one that is not met raises `BudgetNotMet`.
+    `classifier(max_loss)`, the fitted classifier of one point. For a point that is not met, `fit` warns; asking for
+    it raises `BudgetNotMet`, or warns again if `unmet` is "warn".
     """
 
     def __init__(
@@ -367,6 +392,9 @@ class FairClassifierFrontier(_Classifiers):
         ])  # fmt: skip
         if self.unmet == "raise" and not points["met"].any():
             raise BudgetNotMet("No bound is met. " + unmet_loss(trained[-1].achieved))
+        unmet = points.loc[~points["met"], "max_loss"].tolist()
+        if unmet:
+            warnings.warn(f"These bounds are not met on held-out rows: {unmet}.", BudgetWarning, stacklevel=2)
         self.trained_, self.points_ = trained, points
         return self
 
@@ -410,6 +438,8 @@ def _read_target(y: Any, rows: int) -> tuple[Tensor, NDArray[Any]]:
     if not hasattr(y, "__array__") and not isinstance(y, (list, tuple)):
         y = np.asarray(read_columns(y, "y").column(0))
     values = np.asarray(y)
+    if values.dtype.kind in "US" and isinstance(y, (list, tuple)):
+        values = np.asarray(y, dtype=object)  # as text, a missing value in a list would look like a label
     if values.ndim == 2 and values.shape[1] == 1:
         warnings.warn("A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=4)
         values = values[:, 0]
@@ -421,8 +451,12 @@ def _read_target(y: Any, rows: int) -> tuple[Tensor, NDArray[Any]]:
         raise InputError("y has missing values (NaN or None). Drop those rows: Input y contains NaN.")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise InputError("y holds infinity. Drop those rows: Input y contains infinity.")
+    if values.dtype.kind in "mM":
+        raise InputError("y holds dates, which are no classes. Convert it to text.")
     check_classification_targets(values)
     classes, codes = np.unique(values, return_inverse=True)
     if len(classes) < 2:
         raise InputError(f"y holds {len(classes)} class; a classifier needs two classes or more.")
+    if len(classes) > _MOST_CLASSES:
+        raise InputError(f"y holds {len(classes)} classes; up to {_MOST_CLASSES} can be predicted. Group rare ones.")
     return torch.from_numpy(codes.astype(np.int64)), classes

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-import torch
 from sklearn.utils.validation import check_is_fitted
 
 from fairveil.auditing import Certificate
@@ -20,6 +19,7 @@ from fairveil.estimators.inputs import (
     Budget,
     Prepared,
     check_budget,
+    draw_generator,
     given_sensitive,
     pick_device,
     prepare,
@@ -108,7 +108,7 @@ class FairEncoder(GameEstimator):
     architecture : {"auto", "transport", "feedforward", "gaussian", "gaussian_full", "matrix"}, module, or callable
         "transport" moves whole records towards one group of S, along optimal matchings; it needs sees_sensitive=True,
         an S of classes, and numbers with bins. "feedforward" is the paper's network. "auto": transport where S has two
-        large groups and no task is known, else feedforward. A callable is f(inputs, outputs) -> module.
+        large groups, else feedforward. A callable is f(inputs, outputs) -> module.
     cells : int, optional
         With architecture="matrix": turn the table into a code of at most this many cells, each released as one valid
         representative record. A release with a finite alphabet can be certified (`certify`).
@@ -140,7 +140,7 @@ class FairEncoder(GameEstimator):
         A bar on a terminal, plain lines elsewhere, nothing if False.
     device : {"auto", "cpu", "cuda", "mps"}
     random_state : int, numpy generator or None
-        Rules training and `transform`: with an int every `transform` of the same rows is the same draw, so that no
+        Rules training and `transform`: with an int every `transform` of the same table is the same draw, so that no
         noise can be averaged away; with None each one is drawn from the operating system's entropy.
 
     Attributes
@@ -225,7 +225,7 @@ class FairEncoder(GameEstimator):
         check_is_fitted(self, "veil_")
         table = self._read(X, reset=False)
         secret = given_sensitive(self.veil_, table, sensitive_features, "transform")
-        generator = torch.Generator().manual_seed(seed_from(self.random_state))
+        generator = draw_generator(self.random_state, type(self).__name__, table.arrow, secret)
         released = self.veil_.apply(table.arrow, secret, generator)
         return table.like_origin(released, keep_types=self.veil_.encoder.spec.release == "sampled")
 

@@ -1,5 +1,6 @@
 """What callers hand to `fit`, checked and turned into tensors. Problems are named all at once where possible."""
 
+import hashlib
 import math
 import secrets
 from collections.abc import Sequence
@@ -149,7 +150,7 @@ def _positive(owner: str, budget: Any) -> float:
     return float(budget)
 
 
-def seed_from(random_state: Any) -> int:
+def seed_from(random_state: Any, owner: str = "FairEncoder") -> int:
     """A seed from an int, a numpy generator (which moves on), or the operating system; never from global state."""
     if random_state is None:
         return secrets.randbits(63)
@@ -159,18 +160,35 @@ def seed_from(random_state: Any) -> int:
         return int(random_state.randint(2**31 - 1))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**63 - 1))
-    raise InputError(
-        must_be("FairEncoder", "random_state", "None, a whole number >= 0 or a numpy generator", random_state)
-    )
+    raise InputError(must_be(owner, "random_state", "None, a whole number >= 0 or a numpy generator", random_state))
 
 
-def pick_device(device: str) -> torch.device:
+def draw_generator(random_state: Any, owner: str, table: pa.Table, secret: pa.Table | None) -> torch.Generator:
+    """The randomness of one release.
+
+    With an int, the same table gets the same draw, and another table another: were draws the same for any table, rows
+    that are released one by one would all be given the same random number.
+    """
+    seed = seed_from(random_state, owner)
+    if isinstance(random_state, (int, np.integer)):
+        digest = hashlib.sha256(seed.to_bytes(16, "big"))
+        for part in (table, secret):
+            if part is not None:
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, part.schema) as writer:
+                    writer.write_table(part.combine_chunks())
+                digest.update(sink.getvalue())
+        seed = int.from_bytes(digest.digest()[:7], "big")
+    return torch.Generator().manual_seed(seed)
+
+
+def pick_device(device: str, owner: str = "FairEncoder") -> torch.device:
     """The device by name; `auto` takes a GPU when there is one."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if device == "auto":
         return torch.device(next(name for name in ("cuda", "mps", "cpu") if available[name]))
     if device not in available:
-        raise InputError(must_be("FairEncoder", "device", "'auto', 'cpu', 'cuda' or 'mps'", device))
+        raise InputError(must_be(owner, "device", "'auto', 'cpu', 'cuda' or 'mps'", device))
     if not available[device]:
         raise InputError(f"device={device!r} is not available on this machine. Use 'auto' or 'cpu'.")
     return torch.device(device)

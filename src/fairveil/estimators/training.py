@@ -132,7 +132,7 @@ def _architecture(prepared: Prepared, settings: Settings, distortion: Distortion
     seen = EncoderSpec("transport", settings.release, 0 if prepared.rows.sensitive is None else 1)
     movable = distortion.is_linear and why_no_transport(prepared.schema.layout, seen) is None
     two = prepared.outputs[0] == 2
-    return "transport" if large and two and movable and not prepared.tasks else "feedforward"
+    return "transport" if large and two and movable else "feedforward"
 
 
 def measure(

@@ -130,11 +130,11 @@ class SquaredLoss:
         return target.double().var(dim=0, correction=0).sum()
 
 
-def make_loss(loss: "str | Loss") -> Loss:
-    """A loss by its name, or the loss itself."""
+def make_loss(loss: "str | Loss", owner: str = "FairEncoder", parameter: str = "loss") -> Loss:
+    """A loss by its name, or the loss itself; a message names its owner."""
     names: dict[str, Loss] = {"log": LogLoss(), "squared": SquaredLoss(), "zero_one": ZeroOneLoss()}
     if isinstance(loss, str) and loss in names:
         return names[loss]
     if isinstance(loss, (AlphaLoss, SquaredLoss)):
         return loss
-    raise InputError(must_be("FairEncoder", "loss", f"one of {', '.join(names)} or an AlphaLoss", loss))
+    raise InputError(must_be(owner, parameter, f"one of {', '.join(names)} or an AlphaLoss", loss))

@@ -16,9 +16,9 @@ from fairveil.objectives.losses import AlphaLoss
 
 #: Steps of the grid of soft predictions, by the number of classes; with more classes, `_CONFIDENCES` of each.
 _STEPS = {2: 32, 3: 9, 4: 4}
-_CONFIDENCES = (0.3, 0.6, 0.8, 0.9, 0.97)
-#: No class is ever given less than this: a sure prediction that is wrong would cost without limit.
-_LEAST = 0.01
+_CONFIDENCES = (0.3, 0.6, 0.8, 0.93, 1.0)
+#: The most a sure prediction leaves to all other classes together: if it is wrong, it must not cost without limit.
+_LEFT = 0.01
 
 
 def score_grid(classes: int, loss: AlphaLoss) -> Tensor:
@@ -39,7 +39,7 @@ def score_grid(classes: int, loss: AlphaLoss) -> Tensor:
         uniform = torch.full((classes,), 1.0 / classes)
         sure = torch.eye(classes)
         grid = torch.cat([uniform.unsqueeze(0), *(uniform.lerp(sure, weight) for weight in _CONFIDENCES)])
-    grid = grid.clamp_min(min(_LEAST, 0.5 / classes))
+    grid = grid.clamp_min(_LEFT / (classes - 1))
     return grid / grid.sum(dim=1, keepdim=True)
 
 
@@ -61,6 +61,11 @@ class PredictionLoss:
         """Of each row, what every soft prediction would cost: (rows, scores)."""
         table = self.table.to(original.device)
         return original[:, -table.shape[1] :] @ table.T
+
+    @property
+    def least(self) -> float:
+        """The loss of the best prediction."""
+        return float(self.table.min())
 
     @property
     def largest(self) -> float:

@@ -167,7 +167,7 @@ def _predictor_program(
     least = float(costs.min(axis=1).sum())
     if not max_loss > least:
         raise InputError(f"'max_loss' must exceed {least:g}, the least mean loss of any predictor. Got {max_loss!r}.")
-    parts = [p[:, y] for y in range(p.shape[1])] if given_truth else [p.sum(axis=1)]
+    parts = [p[:, y] for y in range(p.shape[1]) if p[:, y].any()] if given_truth else [p.sum(axis=1)]
     blocks = tuple(_by_class(part) if sees_sensitive else part for part in parts)
     shape = (*((len(p),) if sees_sensitive else ()), p.shape[2], len(table))
     return _Program(blocks, costs, float(max_loss), shape)
@@ -235,6 +235,8 @@ def _centre(program: _Program, transition: Array, t: float) -> Array:
     value = _barrier(program, transition, t)
     for _ in range(100):
         step, decrement = _newton(program, transition, t)
+        if not np.isfinite(decrement):
+            raise RuntimeError("The barrier method met a number that is not finite: the problem is ill-conditioned.")
         if decrement <= 1e-9:
             break
         size = 1.0
