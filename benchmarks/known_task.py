@@ -112,8 +112,8 @@ class Comparison:
         bounds = [round(best + share * (prior - best), 4) for share in SHARES]
         for seed in range(self.seeds):
             training = replace(default_training("labels"), steps=self.classifier_steps)
-            fitted = fv.FairClassifierFrontier(bounds, fairness, schema=self.schema, unseen="most_frequent",
-                                               training=training, progress=False, random_state=seed)  # fmt: skip
+            fitted = fv.FairClassifierFrontier(bounds, fairness, balanced=True, schema=self.schema, training=training,
+                                               unseen="most_frequent", progress=False, random_state=seed)  # fmt: skip
             fitted.fit(self.data.x(0), self.data.y(0), sensitive_features=self.data.s(0))
             for bound in fitted.points_.loc[fitted.points_["met"], "max_loss"]:
                 one = fitted.classifier(bound)

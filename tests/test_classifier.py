@@ -14,10 +14,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fairveil as fv
 from fairveil import BudgetNotMet, BudgetWarning, FairClassifier, FairClassifierFrontier, InputError, Training
+from fairveil.adversaries import Opponent, Panel
 from fairveil.bound import upper_bound
 from fairveil.encoders import EncoderSpec, build_encoder
+from fairveil.estimators.classifier import _alike
 from fairveil.game import default_training
-from fairveil.objectives import AlphaLoss, LogLoss, PredictionLoss, ZeroOneLoss, score_grid
+from fairveil.game.step import panel_losses
+from fairveil.objectives import AlphaLoss, LogLoss, PredictionLoss, SquaredLoss, ZeroOneLoss, score_grid
 from fairveil.objectives.distortion import Release
 from fairveil.schema import Schema
 from fairveil.theory import channel
@@ -87,6 +90,44 @@ def test_adversaries_of_odds_see_the_pair_of_score_and_truth():
     turned = torch.cat([rows[:, :3], 1.0 - rows[:, 3:]], dim=1)
     again = encoder(turned, None, encoder.noise(3, torch.Generator().manual_seed(0)))
     torch.testing.assert_close(again.probabilities, release.probabilities)
+
+
+def test_rows_that_count_double_are_rows_given_twice():
+    """The adversary's mean loss and its chance, with importance against repeated rows."""
+    generator = torch.Generator().manual_seed(0)
+    secret, counts = torch.tensor([0, 1, 1, 0, 2]), torch.tensor([1, 3, 2, 1, 1])
+    chances, atoms = torch.rand(2, 5, 4, generator=generator).softmax(dim=-1), torch.eye(4)
+    panel = Panel(4, [Opponent((), 3)], members=2)
+    panel.initialise([torch.Generator().manual_seed(i) for i in range(2)])
+    importance = counts / counts.float().mean()
+    weighed = panel_losses(panel, [LogLoss()], Release(chances, chances, atoms, chances), [secret], None, importance)
+    twice = chances.repeat_interleave(counts, dim=1)
+    plain = panel_losses(panel, [LogLoss()], Release(twice, twice, atoms, twice), [secret.repeat_interleave(counts)])
+    torch.testing.assert_close(weighed, plain)
+    for loss in (LogLoss(), ZeroOneLoss(), AlphaLoss(2.0)):
+        expected = loss.chance(secret.repeat_interleave(counts))
+        torch.testing.assert_close(loss.chance(secret, counts.float()), expected)
+    numbers = torch.randn(5, 2, generator=generator)
+    torch.testing.assert_close(
+        SquaredLoss().chance(numbers, counts.float()), SquaredLoss().chance(numbers.repeat_interleave(counts, dim=0))
+    )
+
+
+def test_balanced_groups_count_alike():
+    secret, truth = torch.tensor([0, 0, 0, 1, 1, 0]), torch.tensor([0, 0, 0, 0, 1, 1])
+    importance = _alike(secret, truth)
+    assert float(importance.mean()) == pytest.approx(1.0)
+    for s in range(2):
+        for y in range(2):
+            assert float(importance[(secret == s) & (truth == y)].sum()) == pytest.approx(6 / 4)
+
+
+def test_balanced_fits(small):
+    X, S, y = small
+    fitted = classifier(balanced=True, fairness="equalized_odds").fit(X, y, sensitive_features=S)
+    assert not np.allclose(
+        fitted.label_chances(X), classifier(fairness="equalized_odds").fit(X, y, sensitive_features=S).label_chances(X)
+    )
 
 
 # ---- the exact optimum

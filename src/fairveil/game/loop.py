@@ -121,7 +121,7 @@ class Game:
     def look(self, release: Release, batch: Rows) -> Tensor:
         """The loss of every adversary, in training: (members, adversaries)."""
         losses = [self.problem.loss] * len(batch.secrets)
-        return panel_losses(self.panel, losses, release, batch.secrets, self.generator)
+        return panel_losses(self.panel, losses, release, batch.secrets, self.generator, batch.importance)
 
     def adversary_step(self, losses: Tensor, release: Release, batch: Rows) -> None:
         """All who look at the release improve on it, for fixed encoders."""
@@ -184,8 +184,9 @@ class Game:
         release = encoder(rows.x, rows.sensitive, encoder.noise(len(rows), self.generator))
         distortion = self.problem.bounds.of_rows(self.problem.distortion.expected(release, rows.x))
         mean, spread = distortion.mean(dim=1), distortion_spread(self.problem, release, rows.x, distortion)
-        losses = panel_losses(self.panel, [self.problem.loss] * len(rows.secrets), release, rows.secrets)
-        leak = advantages_of(self.problem, losses).amax(dim=1)
+        losses = [self.problem.loss] * len(rows.secrets)
+        found = panel_losses(self.panel, losses, release, rows.secrets, importance=rows.importance)
+        leak = advantages_of(self.problem, found).amax(dim=1)
         self._refuse_divergence(mean, leak)
         bound = self.problem.bounds.values.to(self.device)
         excess = (mean + z * spread / math.sqrt(held_out) - bound).clamp_min(0.0).amax(dim=1)

@@ -115,12 +115,14 @@ class Rows:
 
     x: (rows, width). sensitive: (rows, K), what an encoder that sees S is shown. secrets: what adversaries guess, one
     tensor a target (the joint value first). tasks: what predictors guess (`eq:generalopt-oneApp`), if anything.
+    importance: (rows,), mean 1: how much each row counts to adversaries; all alike if None.
     """
 
     x: Tensor
     sensitive: Tensor | None
     secrets: tuple[Tensor, ...]
     tasks: tuple[Tensor, ...] = ()
+    importance: Tensor | None = None
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -132,6 +134,7 @@ class Rows:
             None if self.sensitive is None else self.sensitive.index_select(0, index),
             tuple(secret.index_select(0, index) for secret in self.secrets),
             tuple(task.index_select(0, index) for task in self.tasks),
+            None if self.importance is None else self.importance.index_select(0, index),
         )
 
     def to(self, device: torch.device) -> "Rows":
@@ -141,6 +144,7 @@ class Rows:
             None if self.sensitive is None else self.sensitive.to(device),
             tuple(secret.to(device) for secret in self.secrets),
             tuple(task.to(device) for task in self.tasks),
+            None if self.importance is None else self.importance.to(device),
         )
 
 

@@ -19,15 +19,20 @@ def panel_losses(
     release: Release,
     targets: Sequence[Tensor],
     generator: torch.Generator | None = None,
+    importance: Tensor | None = None,
 ) -> Tensor:
-    """Mean loss of every network on a release: (members, networks). With a generator, in training (slots dropped)."""
+    """Mean loss of every network on a release: (members, networks). With a generator, in training (slots dropped).
+
+    importance: how much each row counts, (rows,), for releases from an alphabet that all rows share.
+    """
     atoms, weights = release.atoms, release.weights
+    assert importance is None or (atoms is not None and atoms.dim() == 2)
     if atoms is not None and weights is not None and atoms.dim() == 3:
         means = _means_over_own_atoms(panel, losses, atoms, weights, targets, generator)
     elif atoms is not None and weights is not None and all(loss.discrete for loss in losses):
         outputs = panel(atoms.expand(len(weights), -1, -1), generator)
         means = [
-            _mean_over_atoms(losses[o.target], output, weights, targets[o.target])
+            _mean_over_atoms(losses[o.target], output, weights, targets[o.target], importance)
             for o, output in zip(panel.opponents, outputs, strict=True)
         ]
     else:
@@ -67,12 +72,14 @@ def _means_over_own_atoms(
     return means
 
 
-def _mean_over_atoms(loss: Loss, output: Tensor, weights: Tensor, target: Tensor) -> Tensor:
+def _mean_over_atoms(loss: Loss, output: Tensor, weights: Tensor, target: Tensor, importance: Tensor | None) -> Tensor:
     """Mean loss over rows and, exactly, over the draw of an atom: output (members, atoms, classes) to (members,)."""
     classes = output.shape[-1]
     every = torch.arange(classes, device=output.device).expand(*output.shape[:-1], classes)
     of_class = loss.rows(output.unsqueeze(-2).expand(*output.shape, classes), every)
     rows = torch.nn.functional.one_hot(target, classes).to(weights.dtype)
+    if importance is not None:
+        rows = rows * importance.unsqueeze(1)
     mass = torch.einsum("nk,mna->mak", rows, weights) / len(target)
     return (mass * of_class).sum(dim=(1, 2))
 

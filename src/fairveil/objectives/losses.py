@@ -32,8 +32,11 @@ class Loss(Protocol):
         """Differentiable loss of each row, as used in training."""
         ...
 
-    def chance(self, target: Tensor) -> Tensor:
-        """Mean loss of the best guess that does not look at the release: what a censored release leaves."""
+    def chance(self, target: Tensor, importance: Tensor | None = None) -> Tensor:
+        """Mean loss of the best guess that does not look at the release: what a censored release leaves.
+
+        importance: how much each row counts; all alike if None.
+        """
         ...
 
 
@@ -80,9 +83,9 @@ class AlphaLoss:
         beyond = scaled.clamp(_STEEPEST, _STEEPEST + _FARTHEST) - _STEEPEST
         return -(torch.expm1(steep) + beyond * math.exp(_STEEPEST)) / power
 
-    def chance(self, target: Tensor) -> Tensor:
+    def chance(self, target: Tensor, importance: Tensor | None = None) -> Tensor:
         """Loss of the tilted prior: the minimum over guesses that ignore the release."""
-        prior = target.flatten().bincount().double()
+        prior = target.flatten().bincount(importance).double()
         prior = prior[prior > 0] / prior.sum()
         if math.isinf(self.alpha):
             return 1.0 - prior.max()
@@ -125,9 +128,12 @@ class SquaredLoss:
         """Sum of squared errors of each row."""
         return (output - target).square().sum(dim=-1)
 
-    def chance(self, target: Tensor) -> Tensor:
+    def chance(self, target: Tensor, importance: Tensor | None = None) -> Tensor:
         """The variance: the squared error of always guessing the mean."""
-        return target.double().var(dim=0, correction=0).sum()
+        weight = torch.ones(len(target)) if importance is None else importance
+        weight = (weight.double() / weight.sum()).unsqueeze(1).to(target.device)
+        values = target.double().reshape(len(target), -1)
+        return (weight * (values - (weight * values).sum(dim=0)).square()).sum()
 
 
 def make_loss(loss: "str | Loss", owner: str = "FairEncoder", parameter: str = "loss") -> Loss:
