@@ -398,6 +398,8 @@ def test_checkpoint_resumes_exactly(small, tmp_path):
     np.testing.assert_array_equal(whole.label_chances(X), again.label_chances(X))
     with pytest.raises(fv.VeilFileError, match="other data or other settings"):
         classifier(checkpoint=tmp_path / "a", max_loss=49.0).fit(X, y, sensitive_features=S["sex"])
+    with pytest.raises(fv.VeilFileError, match="other data or other settings"):
+        classifier(checkpoint=tmp_path / "a", balanced=True).fit(X, y, sensitive_features=S["sex"])
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,8 @@ class LAFTR(Baseline):
     Y alone. Weights are gamma. Networks have one hidden layer of 8 units, Z has 8, as in the paper for Adult.
 
     gain: "absolute", the paper's, is one minus the absolute error, with which the optimal adversary bounds ΔDemP of any
-    classifier on Z. Its gradient is flat where the adversary is sure, and on Adult the adversary ended within some
-    hundred steps at one answer for all rows, whatever the weight (ΔDemP 0.17 throughout). "log", the default here, is
-    minus log-loss, balanced in the same way.
+    classifier on Z. Its gradient is flat where the adversary is sure, so that an adversary that once gives one
+    answer for all rows stays there. "log", the default here, is minus log-loss, balanced in the same way.
     """
 
     def __init__(

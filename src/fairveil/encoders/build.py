@@ -23,7 +23,7 @@ def build_encoder(layout: Layout, spec: EncoderSpec, members: int = 1) -> Encode
     """Build the network; its weights are drawn by `initialise` or loaded."""
     if spec.release not in ("sampled", "probabilities"):
         raise InputError(must_be("FairEncoder", "release", "'sampled' or 'probabilities'", spec.release))
-    if spec.scores:
+    if spec.scores:  # not an architecture by name: no one can ask a FairEncoder for it
         return Labels(layout, spec, members)
     if isinstance(spec.architecture, str) and spec.architecture in ARCHITECTURES:
         return ARCHITECTURES[spec.architecture](layout, spec, members)

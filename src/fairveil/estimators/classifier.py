@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -33,8 +32,8 @@ from fairveil.estimators.inputs import (
     split_sensitive,
 )
 from fairveil.estimators.table import TableEstimator
-from fairveil.estimators.training import check_unseen, split_rows
-from fairveil.game import Bounds, History, Problem, Rows, Training, default_training, play
+from fairveil.estimators.training import Trained, check_unseen, split_rows
+from fairveil.game import Bounds, Problem, Rows, Training, default_training, play
 from fairveil.objectives import (
     AlphaLoss,
     Constraint,
@@ -57,16 +56,6 @@ _MOST_CLASSES = 25
 _GOOD = 0.05
 
 
-@dataclass(frozen=True)
-class Predictor:
-    """One trained classifier: the frozen encoder, its soft predictions, its loss on held-out rows, and its history."""
-
-    veil: Veil
-    scores: NDArray[np.float64]
-    achieved: Achieved
-    history: History
-
-
 class _Classifiers(TableEstimator):
     """What `FairClassifier` and `FairClassifierFrontier` share: all parameters but the bound on the loss."""
 
@@ -77,7 +66,7 @@ class _Classifiers(TableEstimator):
             return read_table(X.set_axis([f"x{name}" for name in X.columns], axis=1))
         return super()._read(X, reset=reset)
 
-    def _train(self, X: Any, y: Any, sensitive_features: Any, bounds: Sequence[float]) -> list[Predictor]:
+    def _train(self, X: Any, y: Any, sensitive_features: Any, bounds: Sequence[float]) -> list[Trained]:
         self._check()
         name = type(self).__name__
         losses = make_loss(self.loss, name), make_loss(self.adversary_loss, name, "adversary_loss")
@@ -118,7 +107,7 @@ class _Classifiers(TableEstimator):
         cost: PredictionLoss,
         adversary: Loss,
         bounds: Sequence[float],
-    ) -> list[Predictor]:
+    ) -> list[Trained]:
         training, seed = self.training or default_training("labels"), seed_from(self.random_state, type(self).__name__)
         layout, odds = prepared.schema.layout, self.fairness == "equalized_odds"
         spec = EncoderSpec(
@@ -155,7 +144,7 @@ class _Classifiers(TableEstimator):
             floor = cost.least + _GOOD * (cost.largest - cost.least)
             upper = upper_bound(values, self.confidence, cost.largest, floor)
             achieved = Achieved(float(values.mean()), upper, bound, len(values), self.confidence)
-            found.append(Predictor(veil, scores.double().numpy(), achieved, outcome.history.of_member(member)))
+            found.append(Trained(veil, achieved, outcome.history.of_member(member)))
         return found
 
     def _check(self) -> None:
@@ -269,14 +258,14 @@ class FairClassifier(ClassifierMixin, _Classifiers):  # type: ignore[misc]
         [found] = self._train(X, y, sensitive_features, [self._bound(self.max_loss)])
         return self._adopt(found)
 
-    def _adopt(self, found: Predictor) -> Self:
+    def _adopt(self, found: Trained) -> Self:
         if not found.achieved.met:
             message = unmet_loss(found.achieved)
             if self.unmet == "raise":
                 raise BudgetNotMet(message)
             warnings.warn(message, BudgetWarning, stacklevel=3)
         self.veil_ = found.veil
-        self.scores_ = found.scores
+        self.scores_ = np.array(found.veil.encoder.spec.scores)
         self.loss_ = found.achieved
         self.history_ = found.history
         return self

@@ -9,7 +9,7 @@ import fairveil
 from fairveil.archive import read_archive, write_archive
 from fairveil.bound import Achieved
 from fairveil.errors import VeilFileError
-from fairveil.estimators.classifier import FairClassifier, Predictor
+from fairveil.estimators.classifier import FairClassifier
 from fairveil.estimators.encoder import FairEncoder
 from fairveil.estimators.plain import from_plain, plain_parameters
 from fairveil.estimators.training import Trained
@@ -33,8 +33,7 @@ def save(estimator: FairEncoder | FairClassifier, path: str | Path) -> None:
         "features": list(map(str, getattr(estimator, "feature_names_in_", ()))),
     }
     if isinstance(estimator, FairClassifier):
-        manifest |= {"loss": estimator.loss_.to_dict(), "classes": estimator.classes_.tolist(),
-                     "scores": estimator.scores_.tolist()}  # fmt: skip
+        manifest |= {"loss": estimator.loss_.to_dict(), "classes": estimator.classes_.tolist()}
     else:
         manifest["distortion"] = estimator.distortion_.to_dict()
     write_archive(path, manifest, weights)
@@ -51,12 +50,10 @@ def load(path: str | Path) -> Any:
         parameters = {name: from_plain(value) for name, value in manifest["parameters"].items()}
         estimator = kind(**parameters, schema=veil.schema)
         history, features = History.from_dict(manifest["history"]), manifest["features"]
-        trained: Predictor | Trained
         if isinstance(estimator, FairClassifier):
             estimator.classes_ = np.asarray(manifest["classes"])
-            trained = Predictor(veil, np.asarray(manifest["scores"]), Achieved.from_dict(manifest["loss"]), history)
-        else:
-            trained = Trained(veil, Achieved.from_dict(manifest["distortion"]), history)
+        bounded = "loss" if isinstance(estimator, FairClassifier) else "distortion"
+        trained = Trained(veil, Achieved.from_dict(manifest[bounded]), history)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise VeilFileError(
             f"{Path(path).name} has a manifest that cannot be read ({type(error).__name__})."
@@ -64,4 +61,4 @@ def load(path: str | Path) -> Any:
     estimator.n_features_in_ = len(veil.schema.columns)
     if features:
         estimator.feature_names_in_ = np.asarray(features, dtype=object)
-    return estimator._adopt(trained)  # type: ignore[arg-type]
+    return estimator._adopt(trained)

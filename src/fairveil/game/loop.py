@@ -298,7 +298,7 @@ def _fingerprint(problem: Problem, train: Rows, validation: Rows, verification: 
     """Tells games apart, so that a checkpoint is not continued with other data or settings."""
     digest = hashlib.sha256()
     for rows in (train, validation):
-        for tensor in (rows.x, *rows.secrets, *rows.tasks):
+        for tensor in (rows.x, *rows.secrets, *rows.tasks, *([] if rows.importance is None else [rows.importance])):
             digest.update(tensor.detach().cpu().numpy().tobytes())
     digest.update(problem.bounds.values.numpy().tobytes())
     architecture = problem.spec.architecture
