@@ -87,7 +87,7 @@ def prototypes(adult: Adult) -> Iterator[Release]:
     from fairlearn.preprocessing import PrototypeRepresentationLearner
 
     for weight in (1.0, 20.0):
-        learner = PrototypeRepresentationLearner(5, 0.01, 1.0, weight, random_state=0, max_iter=12)
+        learner = PrototypeRepresentationLearner(5, 0.01, 1.0, weight, random_state=0, max_iter=40)
         learner.fit(adult.numbers[0].iloc[adult.some], adult.salary[0][adult.some],
                     sensitive_features=adult.man[0][adult.some])  # fmt: skip
         yield Release(f"fairness {weight:g}", *frames(*(learner.transform(x) for x in adult.numbers)))
@@ -104,7 +104,7 @@ def lfr(adult: Adult) -> Iterator[Release]:
 
     for fairness in (10.0, 50.0):
         model = preprocessing.LFR([{"man": 0}], [{"man": 1}], k=10, Ax=0.01, Ay=1.0, Az=fairness, seed=0)
-        model.fit(wrap(0, adult.some), maxiter=2000, maxfun=2000)
+        model.fit(wrap(0, adult.some), maxiter=2000, maxfun=20_000)
         out = [np.delete(d.features, d.feature_names.index("man"), axis=1)
                for d in (model.transform(wrap(part, slice(None))) for part in (0, 1))]  # fmt: skip
         yield Release(f"Az {fairness:g}", *frames(*out))

@@ -1,7 +1,19 @@
 """The data sets of the paper: real ones, found on this machine and never downloaded, and its synthetic mixture."""
 
 from fairveil.datasets.adult import load_adult
-from fairveil.datasets.base import Split
+from fairveil.datasets.base import ImageSplit, Split
+from fairveil.datasets.genki import load_genki
+from fairveil.datasets.har import load_har
 from fairveil.datasets.mixture import GaussianMixture, gaussian_mixture
+from fairveil.datasets.utkface import load_utkface
 
-__all__ = ["GaussianMixture", "Split", "gaussian_mixture", "load_adult"]
+__all__ = [
+    "GaussianMixture",
+    "ImageSplit",
+    "Split",
+    "gaussian_mixture",
+    "load_adult",
+    "load_genki",
+    "load_har",
+    "load_utkface",
+]

@@ -2,13 +2,16 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from fairveil.errors import InputError
 
 #: The environment variable that names the folder of data sets.
 DATA_HOME = "FAIRVEIL_DATA"
@@ -32,12 +35,45 @@ class Split:
         return Split(frames[0], frames[1], targets)
 
 
+@dataclass(frozen=True)
+class ImageSplit:
+    """Images of a data set: X (rows, height, width[, channels]), the sensitive columns S, and targets."""
+
+    X: NDArray[np.generic]
+    S: pd.DataFrame
+    targets: dict[str, pd.Series]
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def take(self, rows: NDArray[np.int64]) -> "ImageSplit":
+        """Only these images, in this order, numbered from 0."""
+        targets = {name: values.iloc[rows].reset_index(drop=True) for name, values in self.targets.items()}
+        return ImageSplit(self.X[rows], self.S.iloc[rows].reset_index(drop=True), targets)
+
+
 def data_homes() -> Iterator[Path]:
     """Folders that may hold data sets: `FAIRVEIL_DATA`, then the user's cache."""
     if os.environ.get(DATA_HOME):
         yield Path(os.environ[DATA_HOME])
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     yield Path(cache) / "fairveil"
+
+
+def found_in_homes(names: Sequence[str]) -> Path | None:
+    """The first of these files or folders that is there, in any home."""
+    places = (home / name for home in data_homes() for name in names)
+    return next((place for place in places if place.exists()), None)
+
+
+def check_counts(what: str, found: Mapping[Any, int], expected: Mapping[Any, int]) -> None:
+    """Refuse data whose labels do not occur as often as they must."""
+    if dict(found) != dict(expected):
+        wrong = sorted(str(key) for key in {*found, *expected} if found.get(key, 0) != expected.get(key, 0))
+        raise InputError(
+            f"{what} is not complete or not what it should be: other counts than published for {', '.join(wrong)}. "
+            "Fetch it again, or pass verify=False to use it as it is."
+        )
 
 
 def sha256(content: bytes) -> str:

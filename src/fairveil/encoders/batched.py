@@ -18,9 +18,12 @@ class BatchedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply each member's map; a shared input of two dimensions serves every member."""
-        if x.dim() == 2:
-            x = x.expand(self.weight.shape[0], -1, -1)
         # Rows are neighbours in memory (see `ragged`); to the matrix product both orders are alike.
+        if x.dim() == 2:
+            # One input for all: one wide product instead of a copy of the input for each member.
+            members, _, outputs = self.weight.shape
+            bias, weight = self.bias.reshape(-1, 1), self.weight.transpose(1, 2).flatten(end_dim=1)
+            return torch.addmm(bias, weight, x.t()).view(members, outputs, -1).transpose(-1, -2)
         transposed = [t.transpose(-1, -2) for t in (self.bias, self.weight, x)]
         return torch.baddbmm(*transposed).transpose(-1, -2)
 

@@ -16,7 +16,7 @@ from fairveil.errors import TrainingFailed
 from fairveil.game.checkpoint import load_checkpoint, save_checkpoint
 from fairveil.game.history import History, Round
 from fairveil.game.problem import Problem, Rows
-from fairveil.game.step import EncoderAim, advantages_of, distortion_spread, encoder_aim, panel_losses
+from fairveil.game.step import EncoderAim, Look, advantages_of, distortion_spread, encoder_aim, panel_losses
 from fairveil.game.teaching import teach
 from fairveil.objectives import ConstraintState
 from fairveil.objectives.distortion import Release
@@ -100,7 +100,7 @@ class Game:
         batch = self.batch(rows)
         noise = self.encoder.noise(len(batch), self.generator)
         proposal = self.encoder.propose(batch.x, batch.sensitive, noise)
-        shared = self.encoder.learns_chances and self.predictors is None
+        shared = self.encoder.learns_chances
         for _ in range(self.problem.training.adversary_steps - shared):
             with torch.no_grad():
                 if self.encoder.redraws:
@@ -109,26 +109,27 @@ class Game:
                 else:
                     seen = self.batch(rows)
                     release = self.encoder(seen.x, seen.sensitive, self.encoder.noise(len(seen), self.generator))
-            self.adversary_step(self.look(release, seen), release, seen)
+            self.adversary_step(self.look(release, seen))
         release = self.encoder.release(proposal, batch.x, noise)
-        losses = self.look(release, batch)
-        parts = encoder_aim(self.problem, losses, self.predictors, self.constraint, aim, release, batch)
+        look = self.look(release, batch)
+        parts = encoder_aim(self.problem, look, self.constraint, aim, release, batch)
         gradients = torch.autograd.grad(parts.objective, self.encoder.played(), retain_graph=shared)
         if shared:
-            self.adversary_step(losses, release, batch)
+            self.adversary_step(look)
         self.encoder_step(parts, gradients)
 
-    def look(self, release: Release, batch: Rows) -> Tensor:
-        """The loss of every adversary, in training: (members, adversaries)."""
+    def look(self, release: Release, batch: Rows) -> Look:
+        """What adversaries, and predictors if there is a task, make of a release in training."""
         losses = [self.problem.loss] * len(batch.secrets)
-        return panel_losses(self.panel, losses, release, batch.secrets, self.generator, batch.importance)
+        found = panel_losses(self.panel, losses, release, batch.secrets, self.generator, batch.importance)
+        if self.predictors is None:
+            return Look(found)
+        tasks = [task.loss for task in self.problem.tasks]
+        return Look(found, panel_losses(self.predictors, tasks, release, batch.tasks, self.generator))
 
-    def adversary_step(self, losses: Tensor, release: Release, batch: Rows) -> None:
+    def adversary_step(self, look: Look) -> None:
         """All who look at the release improve on it, for fixed encoders."""
-        total = losses.sum()
-        if self.predictors is not None:
-            tasks = [task.loss for task in self.problem.tasks]
-            total = total + panel_losses(self.predictors, tasks, release, batch.tasks, self.generator).sum()
+        total = look.adversaries.sum() + (0.0 if look.tasks is None else look.tasks.sum())
         parameters = [p for player in self.players[1:] for p in player.parameters()]
         _set_gradients(parameters, torch.autograd.grad(total, parameters))
         self.panel_optimiser.step()

@@ -99,6 +99,14 @@ def strongest(advantage: Tensor, softness: float) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Look:
+    """What those who look at a release make of it: the losses of adversaries and of predictors, (members, networks)."""
+
+    adversaries: Tensor
+    tasks: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class EncoderAim:
     """The encoder's objective and what it is made of: objective (), violation and spread (members, constraints)."""
 
@@ -108,19 +116,10 @@ class EncoderAim:
 
 
 def encoder_aim(
-    problem: Problem,
-    losses: Tensor,
-    predictors: Panel | None,
-    state: ConstraintState,
-    aim: Tensor,
-    release: Release,
-    batch: Rows,
+    problem: Problem, look: Look, state: ConstraintState, aim: Tensor, release: Release, batch: Rows
 ) -> EncoderAim:
-    """-L + lambda task + constraint (`eq:generalopt-oneApp`, `eq:penaltymethodsupp`), summed over members.
-
-    losses: of the adversaries on this release (members, adversaries).
-    """
-    leak = strongest(advantages_of(problem, losses), problem.training.softness)
+    """-L + lambda task + constraint (`eq:generalopt-oneApp`, `eq:penaltymethodsupp`), summed over members."""
+    leak = strongest(advantages_of(problem, look.adversaries), problem.training.softness)
     rows = problem.bounds.of_rows(problem.distortion.expected(release, batch.x))
     violation = rows.mean(dim=1) - aim
     spread = distortion_spread(problem, release, batch.x, rows)
@@ -128,10 +127,9 @@ def encoder_aim(
     # Within the bound, distortion is worth a little by itself: where adversaries happen to find nothing, the budget is
     # spent all the same. At the bound this only raises its price by as much.
     total = total - problem.training.spending * violation.sum(dim=1)
-    if predictors is not None:
-        of_tasks = panel_losses(predictors, [task.loss for task in problem.tasks], release, batch.tasks)
-        weights = torch.tensor([task.weight for task in problem.tasks], device=of_tasks.device)
-        total = total + of_tasks @ weights
+    if look.tasks is not None:
+        weights = torch.tensor([task.weight for task in problem.tasks], device=look.tasks.device)
+        total = total + look.tasks @ weights
     return EncoderAim(total.sum(), violation, spread)
 
 
