@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 2
 # Plots are drawn without a screen.
 export MPLBACKEND := Agg
 
-.PHONY: run test check bench adult theory audit ablation compare peers clean
+.PHONY: run test check bench adult theory audit ablation compare reproduce peers clean
 
 run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored table, show what attackers find
 	$(BIN)/fairveil demo --output results
@@ -37,6 +37,9 @@ ablation: $(VENV)/.installed  ## variants of the game on UCI Adult, judged on va
 
 compare: $(VENV)/.installed  ## fair predictors and representations for a known task, ours and others' (about an hour)
 	$(BIN)/python benchmarks/known_task.py --picture docs/known_task.png
+
+reproduce: $(VENV)/.installed  ## every experiment of the paper, in small (about 45 minutes)
+	$(BIN)/fairveil reproduce all --output docs/paper
 
 peers: $(VENV)/.installed  ## other ways to hide an attribute, on the same rows and by the same fresh models
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[peers]'

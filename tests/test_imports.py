@@ -12,7 +12,7 @@ ROOMS = [
     ["tables", "metrics", "archive", "bound", "datasets", "progress", "report"],
     ["columns"],
     ["schema"],
-    ["codec", "theory", "information", "coupling"],
+    ["codec", "pictures", "theory", "information", "coupling"],
     ["auditing"],
     ["sensitive", "objectives"],
     ["encoders"],

@@ -37,10 +37,16 @@ def test_full_covariance_beats_the_diagonal_optimum(points):
 
 def test_the_figure_and_table_are_written(tmp_path):
     short = replace(experiment.TRAINING, steps=5, rounds=1, select_after=0.0)
-    points = experiment.run(tmp_path, budgets=(1.0, 4.0), training=short, knn=False, progress=False)
-    assert len(points) == 8
+    told = []
+    settings = {"budgets": (1.0, 4.0), "training": short, "knn": False, "progress": False}
+    page = experiment.page(tmp_path, "quick", told.append, **settings)
+    page.write(tmp_path, "a command")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["gaussian.json", "gaussian.md", "gaussian.png"]
     assert "MAP accuracy" in (tmp_path / "gaussian.md").read_text()
+    assert len(page.tables[0].rows) == 8
+    assert len(told) == 4
+    assert experiment.page(tmp_path, "quick", told.append, **settings) == page  # nothing is computed again
+    assert len(told) == 4
 
 
 def test_the_mixture_is_what_it_says():

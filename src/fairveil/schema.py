@@ -37,11 +37,13 @@ class Group:
 class Layout:
     """Where the released columns lie in a tensor: one-hot groups first, then one slot a number.
 
-    A number with bins, or one that can be missing, has a group beside its own slot.
+    A number with bins, or one that can be missing, has a group beside its own slot. shape: of images, their channels,
+    height and width.
     """
 
     groups: tuple[Group, ...]
     numbers: tuple[Column, ...]
+    shape: tuple[int, int, int] | None = None
 
     @property
     def group_width(self) -> int:
@@ -67,6 +69,11 @@ class Layout:
     def free(self) -> tuple[int, ...]:
         """The numbers without bins, by position among the numbers: they are released with additive noise."""
         return tuple(i for i, column in enumerate(self.numbers) if not column.starts)
+
+    @property
+    def all_free(self) -> bool:
+        """Whether there is nothing but numbers without bins."""
+        return not self.groups and len(self.free) == len(self.numbers)
 
     @cached_property
     def slot_names(self) -> tuple[str, ...]:

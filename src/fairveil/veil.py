@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
@@ -12,18 +13,16 @@ from fairveil.codec import Codec, Unseen
 from fairveil.encoders import Encoder, EncoderSpec, build_encoder
 from fairveil.errors import InputError, VeilFileError
 from fairveil.objectives.distortion import Release
+from fairveil.pictures import PictureCodec, Pictures, PictureSchema, rows_at_once, unpack
 from fairveil.schema import Schema
 from fairveil.sensitive import Sensitive
-
-#: Rows that go through the encoder at once: memory stays bounded however long the table is.
-BATCH = 16384
 
 
 @dataclass(frozen=True)
 class Veil:
     """A fitted, frozen encoder of one member."""
 
-    schema: Schema
+    schema: Schema | PictureSchema
     sensitive: Sensitive
     encoder: Encoder
     unseen: Unseen = "error"
@@ -31,7 +30,13 @@ class Veil:
     @property
     def codec(self) -> Codec:
         """How tables become tensors."""
-        return Codec(self.schema, self.unseen)
+        assert self.table_schema is not None
+        return Codec(self.table_schema, self.unseen)
+
+    @property
+    def table_schema(self) -> Schema | None:
+        """The schema of a table; None for images."""
+        return self.schema if isinstance(self.schema, Schema) else None
 
     @property
     def sees_sensitive(self) -> bool:
@@ -49,9 +54,10 @@ class Veil:
         return torch.cat([part.values[0] for part in self._parts(x, sensitive, generator)])
 
     def _parts(self, x: Tensor, sensitive: Tensor | None, generator: torch.Generator) -> Iterator[Release]:
-        for start in range(0, max(len(x), 1), BATCH):
-            rows = x[start : start + BATCH]
-            shown = None if sensitive is None else sensitive[start : start + BATCH]
+        size = rows_at_once(x.shape[1])
+        for start in range(0, max(len(x), 1), size):
+            rows = unpack(x[start : start + size])
+            shown = None if sensitive is None else sensitive[start : start + size]
             with torch.no_grad():
                 yield self.encoder(rows, shown, self.encoder.noise(len(rows), generator))
 
@@ -70,6 +76,17 @@ class Veil:
                 )
         return released
 
+    def apply_to_pictures(
+        self, pictures: Pictures, sensitive: pa.Table | None, generator: torch.Generator
+    ) -> np.ndarray:
+        """Censored images, of the size, the channels and the kind of pixel that they came with."""
+        assert isinstance(self.schema, PictureSchema)
+        codec = PictureCodec(self.schema)
+        values = self.values(codec.encode(pictures), self.shown(len(pictures), sensitive), generator)
+        if self.encoder.spec.release != "sampled":  # real numbers, anywhere
+            return codec.decode(values)[..., 0] if pictures.grey else codec.decode(values)
+        return pictures.like_origin(codec.decode(values))
+
     def shown(self, rows: int, sensitive: pa.Table | None) -> Tensor | None:
         """S as the encoder sees it, (rows, sensitive width); None if it does not."""
         if not self.sees_sensitive:
@@ -81,7 +98,9 @@ class Veil:
         return self.sensitive.inputs(sensitive)
 
     def output_names(self) -> list[str]:
-        """The columns of a release, in order."""
+        """The columns of a release, in order; of images, their pixels."""
+        if isinstance(self.schema, PictureSchema):
+            return [f"pixel{i}" for i in range(self.schema.pixels)]
         if self.encoder.spec.release == "sampled":
             return [column.name for column in self.schema.released]
         return list(self.schema.layout.slot_names)
@@ -103,13 +122,16 @@ class Veil:
     def from_parts(cls, manifest: dict[str, Any], weights: dict[str, Tensor]) -> "Veil":
         """Build from what `to_parts` gave; refuses weights that do not fit the manifest."""
         try:
-            schema = Schema.from_dict(manifest["schema"])
+            described = manifest["schema"]
+            schema: Schema | PictureSchema = (
+                PictureSchema.from_dict(described) if "images" in described else Schema.from_dict(described)
+            )
             sensitive = Sensitive.from_dict(manifest["sensitive"])
             encoder = build_encoder(schema.layout, EncoderSpec.from_dict(manifest["encoder"]), 1)
             encoder.load_state_dict(weights)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise VeilFileError(f"The manifest and the weights of this veil do not fit together ({error}).") from error
-        return cls(schema, sensitive, encoder.requires_grad_(False), manifest.get("unseen", "error"))
+        return cls(schema, sensitive, encoder.requires_grad_(False).eval(), manifest.get("unseen", "error"))
 
 
 def take_member(encoder: Encoder, member: int) -> Encoder:
@@ -117,4 +139,4 @@ def take_member(encoder: Encoder, member: int) -> Encoder:
     single = build_encoder(encoder.layout, encoder.spec, 1)
     weights = {name: p.detach().cpu() for name, p in encoder.named_parameters()}
     single.load_state_dict({n: w if encoder.is_shared(n) else w[member : member + 1] for n, w in weights.items()})
-    return single.requires_grad_(False)
+    return single.requires_grad_(False).eval()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from fairveil.auditing.networks import Network
+from fairveil.auditing.networks import FILTERS, Network
 from fairveil.metrics import log_loss
 
 Array = NDArray[np.float64]
@@ -154,7 +154,7 @@ class Sparse:
         held = self._features(self._scaled(x_val))
         made = self._features(scaled)
         for keep in self.choices:
-            model = _linear(self.classes, 1.0, self.seed, scale=False).fit(made[:, :keep], y, x_val, y_val)
+            model = linear_model(self.classes, 1.0, self.seed, scale=False).fit(made[:, :keep], y, x_val, y_val)
             loss = loss_of(model.predict(held[:, :keep]), y_val)
             if best[2] is None or loss < best[0]:
                 best = (loss, keep, model)
@@ -236,7 +236,7 @@ def battery(profile: Profile, *, images: bool = False) -> list[Attacker]:
         return [Boosting(classes, *settings, seed) for settings in boosts]
 
     def linear(classes: int | None, seed: int) -> list[Model]:
-        return [_linear(classes, strength, seed) for strength in ((0.1,) if not full else (0.001, 0.1, 10.0))]
+        return [linear_model(classes, strength, seed) for strength in ((0.1,) if not full else (0.001, 0.1, 10.0))]
 
     def forest(classes: int | None, seed: int) -> list[Model]:
         sizes = (5,) if not full else (3, 15, 60)
@@ -251,7 +251,7 @@ def battery(profile: Profile, *, images: bool = False) -> list[Attacker]:
     def network(hidden: tuple[int, ...], number: int, pictures: bool = False) -> Callable[..., list[Model]]:
         epochs = 15 if not full else 40
         return lambda classes, seed: [
-            Network(hidden, classes=classes, images=pictures, epochs=epochs, seed=seed + number)
+            Network(hidden, classes=classes, filters=FILTERS * pictures, epochs=epochs, seed=seed + number)
         ]
 
     widths = [(128, 64)] if not full else [(64,), (256, 128), (512, 256, 128)]
@@ -273,7 +273,8 @@ def battery(profile: Profile, *, images: bool = False) -> list[Attacker]:
     return [Attacker("CNN", "images", network((128,), 7, True), checks=True), *tables] if images else tables
 
 
-def _linear(classes: int | None, strength: float, seed: int, *, scale: bool = True) -> Model:
+def linear_model(classes: int | None, strength: float, seed: int, *, scale: bool = True) -> Model:
+    """Logistic or ridge regression."""
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler

@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 
 from fairveil.auditing.attackers import Array, loss_of
 from fairveil.auditing.inputs import Released, Target
-from fairveil.auditing.networks import Network
+from fairveil.auditing.networks import FILTERS, Network
 from fairveil.auditing.protocol import Attempt, Evidence, Terms
 from fairveil.auditing.scoring import Truth, flat
 from fairveil.errors import InputError
@@ -108,8 +108,8 @@ def embedding(target: Target, evidence: Evidence, epochs: int, seed: int) -> Arr
     truth = Truth.of(target, evidence.parts)
     x, y = evidence.training(view, target, target.values)
     rows: NDArray[np.float32] = evidence.view(view)
-    network = Network((64, _SMALL) if few else (_WIDE, _WIDE), classes=target.classes, images=images, epochs=epochs,
-                      seed=seed)  # fmt: skip
+    network = Network((64, _SMALL) if few else (_WIDE, _WIDE), classes=target.classes, filters=FILTERS * images,
+                      epochs=epochs, seed=seed)  # fmt: skip
     network.fit(x, y, rows[truth.parts.validation], truth.validation)
     found = network.embed(rows[truth.parts.test])
     return found if few else np.asarray(PCA(_COMPONENTS, random_state=seed).fit_transform(found))

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 Array = NDArray[np.float64]
 
+#: Convolutions of the paper's adversary for images.
+FILTERS = (32, 64)
 #: Steps of an epoch at least: small tables get smaller batches.
 _FEWEST_STEPS = 20
 
@@ -18,8 +20,8 @@ _FEWEST_STEPS = 20
 class Network:
     """Trains with Adam and dropout; keeps the weights that did best on validation rows.
 
-    classes: how many, or None to predict a number. hidden: widths of the layers before the output. images: the rows are
-    images (rows, channels, height, width), seen through two convolutions of 32 and 64 filters (the paper's adversary).
+    classes: how many, or None to predict a number. hidden: widths of the layers before the output. filters: of the
+    3 x 3 convolutions, each with pooling, through which rows are seen that are images (rows, channels, height, width).
     """
 
     def __init__(
@@ -27,7 +29,7 @@ class Network:
         hidden: Sequence[int] = (128,),
         *,
         classes: int | None,
-        images: bool = False,
+        filters: Sequence[int] = (),
         epochs: int = 20,
         patience: int = 4,
         batch: int = 512,
@@ -36,7 +38,7 @@ class Network:
         decay: float = 1e-4,
         seed: int = 0,
     ) -> None:
-        self.hidden, self.classes, self.images = tuple(hidden), classes, images
+        self.hidden, self.classes, self.filters = tuple(hidden), classes, tuple(filters)
         self.epochs, self.patience, self.batch = epochs, patience, batch
         self.rate, self.dropout, self.decay, self.seed = rate, dropout, decay, seed
 
@@ -61,17 +63,17 @@ class Network:
         return np.asarray(self._forward(x, embed=True).double().numpy())
 
     def _scale(self, x: NDArray[np.float32], y: Array) -> None:
-        flat = x.mean(axis=(0, 2, 3), keepdims=True) if self.images else x.mean(axis=0, keepdims=True)
-        spread = x.std(axis=(0, 2, 3), keepdims=True) if self.images else x.std(axis=0, keepdims=True)
+        axes = (0, 2, 3) if self.filters else (0,)
+        flat, spread = x.mean(axis=axes, keepdims=True), x.std(axis=axes, keepdims=True)
         self.x_center, self.x_spread = flat, np.where(spread > 1e-6, spread, 1.0).astype(np.float32)
         self.center, self.spread = float(np.mean(y)), float(np.std(y)) or 1.0
 
     def _layers(self, shape: tuple[int, ...]) -> tuple[nn.Module, nn.Module]:
         layers: list[nn.Module] = []
         width = shape[0]
-        if self.images:
+        if self.filters:
             channels, height, across = shape
-            for filters in (32, 64):
+            for filters in self.filters:
                 layers += [nn.Conv2d(channels, filters, 3, padding=1), nn.ReLU()]
                 channels = filters
                 if min(height, across) >= 2:
@@ -117,7 +119,8 @@ class Network:
         return torch.cat(found)
 
     def _rows(self, x: NDArray[np.float32]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray((x - self.x_center) / self.x_spread, dtype=np.float32))
+        rows = torch.from_numpy(np.ascontiguousarray((x - self.x_center) / self.x_spread, dtype=np.float32))
+        return rows.contiguous(memory_format=torch.channels_last) if self.filters else rows
 
     def _truth(self, y: Array) -> Tensor:
         if self.classes:

@@ -1,6 +1,7 @@
 """The verbs."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,8 @@ import typer
 import fairveil
 from fairveil.demo import run_demo
 from fairveil.errors import BudgetNotMet, DataNotFound, InputError, TrainingFailed
-from fairveil.paper import gaussian
+from fairveil.paper.reproduce import EXPERIMENTS
+from fairveil.paper.reproduce import reproduce as run_experiments
 
 app = typer.Typer(
     help="Hide sensitive attributes in data within a hard distortion bound.",
@@ -38,18 +40,20 @@ def demo(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Which experiment: gaussian.")],
-    output: Annotated[Path, typer.Option(help="Folder for the figures and tables.")] = Path("results"),
+    name: Annotated[str, typer.Argument(help=f"Which experiment: {', '.join(EXPERIMENTS)}, or all.")],
+    output: Annotated[Path, typer.Option(help="Folder for the figures and tables.")] = Path("results/paper"),
+    profile: Annotated[str, typer.Option(help="quick (minutes) or paper (the paper's sizes: hours).")] = "quick",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Run an experiment of the paper; draw its figures and print its tables beside the paper's numbers.
 
-    Example: fairveil reproduce gaussian
+    What an interrupted run has computed is not computed again.
+
+    Example: fairveil reproduce genki --profile quick
     """
-    if name != "gaussian":
-        raise InputError(f"There is no experiment {name!r}. Use: gaussian.")
-    gaussian.run(output, progress=not quiet)
-    typer.echo((output / "gaussian.md").read_text())
+    tell = (lambda text: None) if quiet else partial(typer.echo, err=True)
+    for page in run_experiments(name, output, profile, tell=tell, progress=not quiet):
+        typer.echo(page.read_text(encoding="utf-8"))
 
 
 @app.command()

@@ -7,10 +7,12 @@ from fairveil.encoders.feedforward import FeedForward
 from fairveil.encoders.gaussian import Gaussian
 from fairveil.encoders.heads import Noise, draw_noise
 from fairveil.encoders.matrix import Matrix
+from fairveil.encoders.pixels import Autoencoder, Transposed
 from fairveil.encoders.transport import Transport, why_no_transport
 
 __all__ = [
     "ARCHITECTURES",
+    "Autoencoder",
     "Encoder",
     "EncoderSpec",
     "FeedForward",
@@ -18,6 +20,7 @@ __all__ = [
     "Matrix",
     "Noise",
     "Transport",
+    "Transposed",
     "build_encoder",
     "draw_noise",
     "learn_cells",

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairveil.encoders.batched import STATISTICS
 from fairveil.encoders.heads import Noise, draw_noise, make_head
 from fairveil.objectives.distortion import Release
 from fairveil.schema import Layout
@@ -20,7 +21,8 @@ class EncoderSpec:
 
     architecture: a name, a torch module, or a factory `f(inputs, outputs)` that makes one.
     sensitive_width: columns of S that the encoder sees; 0 when it sees X only. sensitive_discrete: they are one-hot.
-    hidden, noise_dim: of the feed-forward network.
+    hidden, noise_dim: of the network (for images see `pixels`).
+    normalise: with batch norm. residual: the network's numbers are added to the original, otherwise they replace it.
     levels: of the transport encoder, how many nested sets of columns can be moved; the last is all of them.
     cells: for the matrix, the representative rows (K, width) over which it is one; empty for the product alphabet.
     scores: for a classifier, the soft predictions (K, classes) it draws from. given_truth: its adversaries know Y.
@@ -32,6 +34,8 @@ class EncoderSpec:
     sensitive_discrete: bool = True
     hidden: tuple[int, ...] = (128, 128)
     noise_dim: int = 16
+    normalise: bool = False
+    residual: bool = True
     levels: int = 3
     cells: tuple[tuple[float, ...], ...] = ()
     scores: tuple[tuple[float, ...], ...] = ()
@@ -51,8 +55,8 @@ class EncoderSpec:
 class Encoder(nn.Module):
     """A randomized map from a row (and S, if it may see it) to a release, one for each member.
 
-    Every parameter has a leading member dimension and is learned in the game, but for those whose names begin with
-    `shared`: these are one for all members, and fixed before the game begins.
+    Every parameter has a leading member dimension and is learned in the game, but for the statistics of batch norm and
+    for those whose names begin with `shared`: these are one for all members, and fixed before the game begins.
     """
 
     shared: str | None = None
@@ -100,6 +104,10 @@ class Encoder(nn.Module):
 
     def played(self) -> list[nn.Parameter]:
         """The parameters that are learned in the game."""
+        return [p for name, p in self.named_parameters() if not self.is_shared(name) and STATISTICS not in name]
+
+    def carried(self) -> list[nn.Parameter]:
+        """All that sets an iterate apart from another: what is played, and the statistics of batch norm."""
         return [p for name, p in self.named_parameters() if not self.is_shared(name)]
 
     def is_shared(self, name: str) -> bool:
@@ -116,7 +124,7 @@ class NetworkEncoder(Encoder):
 
     def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
         super().__init__(layout, spec, members)
-        self.head = make_head(spec.release, layout)
+        self.head = make_head(spec.release, layout, residual=spec.residual)
 
     def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
         """By the head."""

@@ -1,18 +1,49 @@
-"""Layers whose weights carry a leading member dimension, so that many networks are a few batched matrix products."""
+"""Layers whose weights carry a leading member dimension: many networks as a few batched matrix products.
+
+Dense layers take (members, rows, features), or (rows, features) for all members. Convolutions take one tensor (rows,
+channels, height, width) a member: on a CPU a loop over members is as fast as grouped convolutions for many channels,
+and far faster for few (`benchmarks/image_speed.py`).
+"""
 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+#: Part of the name of what batch norm remembers: kept with the weights, but not learned by a gradient.
+STATISTICS = "statistics"
 
-class BatchedLinear(nn.Module):
+Shape = tuple[int, int, int]
+#: A layer of a network on images: a whole number (dense), or "conv20": a 3 x 3 convolution of 20 filters, then pooling.
+Layer = int | str
+
+
+class Layered(nn.Module):
+    """A layer with `weight` (members, ...) and `bias`; `inputs`: over how many values a weighted sum runs."""
+
+    weight: nn.Parameter
+    bias: nn.Parameter
+    inputs: int
+
+    def draw(self, generators: Sequence[torch.Generator], scale: float) -> None:
+        """He-initialise; member i draws from generators[i], so a member does not depend on its company."""
+        spread = scale * math.sqrt(2.0 / self.inputs)
+        with torch.no_grad():
+            for weight, generator in zip(self.weight, generators, strict=True):
+                # Drawn where the generator is, then moved: the weights may be on another device.
+                weight.copy_(torch.empty(weight.shape).normal_(0.0, spread, generator=generator))
+            self.bias.zero_()
+
+
+class BatchedLinear(Layered):
     """One affine map a member: (members, rows, inputs) or (rows, inputs) to (members, rows, outputs)."""
 
     def __init__(self, members: int, inputs: int, outputs: int) -> None:
         super().__init__()
+        self.inputs = inputs
         self.weight = nn.Parameter(torch.empty(members, inputs, outputs))
         self.bias = nn.Parameter(torch.zeros(members, 1, outputs))
 
@@ -28,34 +59,135 @@ class BatchedLinear(nn.Module):
         return torch.baddbmm(*transposed).transpose(-1, -2)
 
 
-class BatchedMLP(nn.Module):
-    """A leaky-ReLU network a member."""
+class BatchedConv(Layered):
+    """One 3 x 3 convolution a member. up: transposed, with stride 2: height and width double."""
 
-    def __init__(self, members: int, inputs: int, hidden: Sequence[int], outputs: int) -> None:
+    def __init__(self, members: int, inputs: int, outputs: int, *, up: bool = False) -> None:
+        super().__init__()
+        self.up = up
+        self.inputs = 9 * inputs // (4 if up else 1)
+        channels = (inputs, outputs) if up else (outputs, inputs)
+        self.weight = nn.Parameter(torch.empty(members, *channels, 3, 3))
+        self.bias = nn.Parameter(torch.zeros(members, outputs))
+
+    def forward(self, images: Sequence[Tensor]) -> list[Tensor]:
+        """Apply each member's filters to its images."""
+        each = zip(images, self.weight, self.bias, strict=True)
+        if self.up:
+            return [F.conv_transpose2d(x, w, b, stride=2, padding=1, output_padding=1) for x, w, b in each]
+        return [F.conv2d(x, w, b, padding=1) for x, w, b in each]
+
+
+class BatchedNorm(nn.Module):
+    """Batch norm a member, of dense features or of channels.
+
+    In training by the minibatch, which holds all groups; else by remembered statistics, so that no group is ever
+    normalised by itself.
+    """
+
+    def __init__(self, members: int, features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(members, features))
+        self.bias = nn.Parameter(torch.zeros(members, features))
+        self.statistics_mean = nn.Parameter(torch.zeros(members, features), requires_grad=False)
+        self.statistics_variance = nn.Parameter(torch.ones(members, features), requires_grad=False)
+
+    def forward(self, values: Sequence[Tensor] | Tensor) -> list[Tensor]:
+        """Normalise each member's (rows, features) or (rows, channels, height, width)."""
+        each = zip(values, self.statistics_mean.data, self.statistics_variance.data, self.weight, self.bias,
+                   strict=True)  # fmt: skip
+        return [F.batch_norm(x, m, v, w, b, self.training) for x, m, v, w, b in each]
+
+    def draw(self) -> None:
+        """Start anew."""
+        with torch.no_grad():
+            for ones in (self.weight, self.statistics_variance):
+                ones.fill_(1.0)
+            for zeros in (self.bias, self.statistics_mean):
+                zeros.zero_()
+
+
+class BatchedMLP(nn.Module):
+    """A leaky-ReLU network a member; normalise: with batch norm before each activation but the last layer's."""
+
+    def __init__(
+        self, members: int, inputs: int, hidden: Sequence[int], outputs: int, *, normalise: bool = False
+    ) -> None:
         super().__init__()
         sizes = [inputs, *hidden, outputs]
         self.layers = nn.ModuleList(BatchedLinear(members, a, b) for a, b in pairwise(sizes))
+        self.norms = nn.ModuleList(BatchedNorm(members, size) for size in hidden) if normalise else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Raw outputs (members, rows, outputs)."""
-        for layer in self.layers[:-1]:
-            x = torch.nn.functional.leaky_relu(layer(x), 0.01)
+        for i, layer in enumerate(self.layers[:-1]):
+            x = layer(x)
+            if self.norms is not None:
+                x = torch.stack(self.norms[i](x))
+            x = F.leaky_relu(x, 0.01)
         out: Tensor = self.layers[-1](x)
         return out
 
 
+class BatchedCNN(nn.Module):
+    """Convolutions of images, each with ReLU and 2 x 2 max pooling, then dense layers."""
+
+    def __init__(
+        self, members: int, shape: Shape, layers: Sequence[Layer], outputs: int, *, normalise: bool = False
+    ) -> None:
+        super().__init__()
+        self.shape, self.members = shape, members
+        channels, height, width = shape
+        filters = [int(layer.removeprefix("conv")) for layer in layers if isinstance(layer, str)]
+        hidden = [layer for layer in layers if isinstance(layer, int)]
+        self.convolutions = nn.ModuleList(BatchedConv(members, a, b) for a, b in pairwise([channels, *filters]))
+        self.norms = nn.ModuleList(BatchedNorm(members, size) for size in filters) if normalise else None
+        self.pools = []
+        for _ in filters:  # an image of one pixel is not pooled any further
+            self.pools.append(min(height, width) >= 2)
+            height, width = (height // 2, width // 2) if self.pools[-1] else (height, width)
+        last = filters[-1] if filters else channels
+        self.dense = BatchedMLP(members, last * height * width, hidden, outputs, normalise=normalise)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raw outputs (members, rows, outputs) of flat images, (members, rows, pixels) or (rows, pixels) for all."""
+        images = as_images(x, self.shape, self.members)
+        for i, convolution in enumerate(self.convolutions):
+            images = [F.relu(image) for image in convolution(images)]
+            if self.norms is not None:  # after the activation, as in the paper
+                images = self.norms[i](images)
+            if self.pools[i]:
+                images = [F.max_pool2d(image, 2) for image in images]
+        out: Tensor = self.dense(as_rows(images))
+        return out
+
+
+def as_images(x: Tensor, shape: Shape, members: int) -> list[Tensor]:
+    """Flat images, (members, rows, pixels) or (rows, pixels) for all members, as one tensor a member."""
+    each = x.expand(members, *x.shape[-2:]).unbind()
+    if x.dim() == 2:
+        shared = _image(x, shape)
+        return [shared] * members
+    return [_image(rows, shape) for rows in each]
+
+
+def _image(rows: Tensor, shape: Shape) -> Tensor:
+    return rows.reshape(-1, *shape).contiguous(memory_format=torch.channels_last)
+
+
+def as_rows(images: Sequence[Tensor]) -> Tensor:
+    """The inverse of `as_images`: (members, rows, values)."""
+    return torch.stack([image.flatten(start_dim=1) for image in images])
+
+
 def initialise(module: nn.Module, generators: Sequence[torch.Generator], last_scale: float = 1.0) -> None:
-    """He-initialise every BatchedLinear; member i draws from generators[i], so a member does not depend on its company.
+    """Draw the starting weights of every layer; member i draws from generators[i].
 
     `last_scale` shrinks the last layer of each BatchedMLP: a small start for networks whose output is a correction.
     """
-    mlps = [m for m in module.modules() if isinstance(m, BatchedMLP)]
-    for mlp in mlps:
-        for layer in mlp.layers:
-            assert isinstance(layer, BatchedLinear)
-            spread = math.sqrt(2.0 / layer.weight.shape[1]) * (last_scale if layer is mlp.layers[-1] else 1.0)
-            with torch.no_grad():
-                for weight, generator in zip(layer.weight, generators, strict=True):
-                    # Drawn where the generator is, then moved: the weights may be on another device.
-                    weight.copy_(torch.empty(weight.shape).normal_(0.0, spread, generator=generator))
-                layer.bias.zero_()
+    last = [m.layers[-1] for m in module.modules() if isinstance(m, BatchedMLP)]
+    for layer in module.modules():
+        if isinstance(layer, Layered):
+            layer.draw(generators, last_scale if any(layer is end for end in last) else 1.0)
+        elif isinstance(layer, BatchedNorm):
+            layer.draw()

@@ -6,16 +6,19 @@ from fairveil.encoders.feedforward import FeedForward
 from fairveil.encoders.gaussian import Gaussian
 from fairveil.encoders.labels import Labels
 from fairveil.encoders.matrix import Matrix
+from fairveil.encoders.pixels import Autoencoder, Transposed
 from fairveil.encoders.transport import Transport
 from fairveil.errors import InputError, must_be
 from fairveil.schema import Layout
 
 ARCHITECTURES: dict[str, type[Encoder]] = {
+    "autoencoder": Autoencoder,
     "feedforward": FeedForward,
     "gaussian": Gaussian,
     "gaussian_full": Gaussian,
     "matrix": Matrix,
     "transport": Transport,
+    "transposed": Transposed,
 }
 
 

@@ -12,12 +12,12 @@ from fairveil.schema import Layout
 
 
 class FeedForward(NetworkEncoder):
-    """A dense network whose output corrects the identity; the head turns it into a release."""
+    """A dense network whose output corrects the identity (or replaces it); the head turns it into a release."""
 
     def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
         super().__init__(layout, spec, members)
         inputs = layout.width + spec.sensitive_width + spec.noise_dim
-        self.network = BatchedMLP(members, inputs, spec.hidden, head_width(layout))
+        self.network = BatchedMLP(members, inputs, spec.hidden, head_width(layout), normalise=spec.normalise)
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
         """Raw output of the network."""
@@ -25,5 +25,5 @@ class FeedForward(NetworkEncoder):
         return raw
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
-        """Small last layer: the first release is close to the original."""
-        initialise(self, generators, last_scale=0.1)
+        """Small last layer where it corrects the original: the first release is close to it."""
+        initialise(self, generators, last_scale=0.1 if self.spec.residual else 1.0)

@@ -100,9 +100,10 @@ class Head(nn.Module):
     missing_slots: Tensor
     missing_numbers: Tensor
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, residual: bool = True) -> None:
         super().__init__()
         self.layout = layout
+        self.residual = residual
         self.widths = [group.width for group in layout.groups]
         self.any_kept = bool(layout.kept.any())
         start = [start_logit(group.width) for group in layout.groups for _ in range(group.width)]
@@ -147,8 +148,8 @@ class SampledHead(Head):
     ends: Tensor
     free: Tensor
 
-    def __init__(self, layout: Layout) -> None:
-        super().__init__(layout)
+    def __init__(self, layout: Layout, *, residual: bool = True) -> None:
+        super().__init__(layout, residual=residual)
         self.snap = Snap(layout)
         count = len(layout.numbers)
         ends = torch.zeros(2 * count, layout.group_width)
@@ -197,9 +198,11 @@ class SampledHead(Head):
         count = len(self.free)
         shift, spread = torch.split(raw[..., self.layout.group_width :], [count, count], dim=-1)
         deviation = START_DEVIATION * torch.exp(spread.clamp(-6.0, 6.0))
+        if self.layout.all_free:
+            return (original + shift if self.residual else shift) + deviation * noise.normal
         start = original[..., self.layout.continuous].index_select(-1, self.free)
-        moved = start + shift + deviation * noise.normal.index_select(-1, self.free)
-        return numbers.index_copy(-1, self.free, moved)
+        mean = start + shift if self.residual else shift
+        return numbers.index_copy(-1, self.free, mean + deviation * noise.normal.index_select(-1, self.free))
 
 
 class ProbabilityHead(Head):
@@ -209,11 +212,13 @@ class ProbabilityHead(Head):
         """Soft values; all randomness comes from the noise at the network's input."""
         grouped = self.softmax(self.logits(raw, original), original)
         shift = raw[..., self.layout.group_width : self.layout.width]
-        numbers = self.hide_missing(grouped, original[..., self.layout.continuous] + shift)
+        start = original[..., self.layout.continuous] if self.residual else 0.0
+        numbers = self.hide_missing(grouped, start + shift)
         values = self.as_kept(torch.cat([grouped, numbers], dim=-1), original)
         return Release(values, values[..., self.layout.grouped])
 
 
-def make_head(release: str, layout: Layout) -> Head:
-    """A head by the name of its release."""
-    return SampledHead(layout) if release == "sampled" else ProbabilityHead(layout)
+def make_head(release: str, layout: Layout, *, residual: bool = True) -> Head:
+    """A head by the name of its release. residual: numbers are added to the original, otherwise they replace it."""
+    kind = SampledHead if release == "sampled" else ProbabilityHead
+    return kind(layout, residual=residual)

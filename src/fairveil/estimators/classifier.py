@@ -22,6 +22,7 @@ from fairveil.codec import Unseen
 from fairveil.encoders import EncoderSpec
 from fairveil.errors import BudgetNotMet, BudgetWarning, InputError, must_be
 from fairveil.estimators.inputs import (
+    Aims,
     Prepared,
     draw_generator,
     given_sensitive,
@@ -84,10 +85,7 @@ class _Classifiers(TableEstimator):
             self.schema,
             inside,
             None,
-            loss=adversary,
-            target_weight=0.0,
-            sees_sensitive=self.sees_sensitive,
-            per_column=self.per_column_adversaries,
+            Aims(adversary, 0.0, self.sees_sensitive, self.per_column_adversaries),
             bins=True,
         )
         scores = score_grid(len(self.classes_), prediction)
@@ -274,7 +272,7 @@ class FairClassifier(ClassifierMixin, _Classifiers):  # type: ignore[misc]
     def schema_(self) -> Schema:
         """The schema of the fitted table."""
         check_is_fitted(self, "veil_")
-        return self.veil_.schema
+        return self.veil_.codec.schema
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> NDArray[Any]:
         """A label for each row: the likeliest under the soft prediction that was drawn for it."""

@@ -16,6 +16,7 @@ from fairveil.encoders.base import ModuleFactory
 from fairveil.errors import BudgetNotMet, InputError, must_be
 from fairveil.estimators.fitted import FittedRows
 from fairveil.estimators.inputs import (
+    Aims,
     Budget,
     Prepared,
     check_budget,
@@ -23,6 +24,7 @@ from fairveil.estimators.inputs import (
     given_sensitive,
     pick_device,
     prepare,
+    prepare_pictures,
     read_sensitive,
     seed_from,
     split_sensitive,
@@ -32,6 +34,7 @@ from fairveil.estimators.training import Settings, Trained, train
 from fairveil.game import History, Training
 from fairveil.objectives import Constraint, Loss, make_constraint, make_loss
 from fairveil.objectives.distortion import RowDistortion
+from fairveil.pictures import Pictures, PictureSchema, is_pictures, read_pictures
 from fairveil.schema import Schema
 from fairveil.tables import read_columns
 from fairveil.veil import Veil
@@ -41,6 +44,13 @@ class GameEstimator(TableTransformer):
     """What `FairEncoder` and `FairFrontier` share: reading the caller's input and the settings of a game."""
 
     def _prepare(self, X: Any, y: Any, sensitive_features: Any) -> Prepared:
+        aims = Aims(make_loss(self.loss), self.target_weight, self.sees_sensitive, self.per_column_adversaries)
+        if is_pictures(X):
+            pictures = self._read_pictures(X)
+            if self.schema is not None or self.sensitive_columns is not None:
+                raise InputError("Images have no columns: leave 'schema' and 'sensitive_columns' out.")
+            self._fitted_rows: FittedRows | None = None  # only a table can be certified
+            return prepare_pictures(pictures, read_sensitive(pictures, [], sensitive_features), y, aims)
         table = self._read(X, reset=True)
         if self.schema is not None and not isinstance(self.schema, Schema):
             raise InputError(must_be(type(self).__name__, "schema", "a Schema, or None to infer one", self.schema))
@@ -51,16 +61,18 @@ class GameEstimator(TableTransformer):
             self.schema,
             inside,
             y,
-            loss=make_loss(self.loss),
-            target_weight=self.target_weight,
-            sees_sensitive=self.sees_sensitive,
-            per_column=self.per_column_adversaries,
+            aims,
             bins=self.release == "sampled"
             and self.architecture not in ("gaussian", "gaussian_full")
             and self.cells is None,
         )
-        self._fitted_rows: FittedRows | None = FittedRows.of(prepared.original)
+        self._fitted_rows = FittedRows.of(prepared.original)
         return prepared
+
+    def _read_pictures(self, X: Any) -> Pictures:
+        pictures = read_pictures(X)
+        self.n_features_in_ = int(np.prod(pictures.array.shape[1:]))
+        return pictures
 
     def _settings(self) -> Settings:
         if self.training is not None and not isinstance(self.training, Training):
@@ -105,10 +117,12 @@ class FairEncoder(GameEstimator):
         D, the bound on the mean distortion of a row; or {"categorical": ..., "continuous": ...}, one for each kind.
         With the default distortion it is the expected number of categorical values changed plus the squared change
         of the numbers in units of their standard deviation.
-    architecture : {"auto", "transport", "feedforward", "gaussian", "gaussian_full", "matrix"}, module, or callable
+    architecture : {"auto", "transport", "feedforward", "gaussian", "gaussian_full", "matrix", "transposed",
+        "autoencoder"}, module, or callable
         "transport" moves whole records towards one group of S, along optimal matchings; it needs sees_sensitive=True,
         an S of classes, and numbers with bins. "feedforward" is the paper's network. "auto": transport where S has two
-        large groups, else feedforward. A callable is f(inputs, outputs) -> module.
+        large groups, else feedforward. A callable is f(inputs, outputs) -> module. For images, "feedforward" (what
+        "auto" takes for small ones), "transposed" (a mask of noise) and "autoencoder" (for large ones).
     cells : int, optional
         With architecture="matrix": turn the table into a code of at most this many cells, each released as one valid
         representative record. A release with a finite alphabet can be certified (`certify`).
@@ -215,14 +229,19 @@ class FairEncoder(GameEstimator):
         return self
 
     @property
-    def schema_(self) -> Schema:
+    def schema_(self) -> Schema | PictureSchema:
         """The schema of the fitted table."""
         check_is_fitted(self, "veil_")
         return self.veil_.schema
 
     def transform(self, X: Any, *, sensitive_features: Any = None) -> Any:
-        """A censored copy of X: the same kind of table, columns, types and categories."""
+        """A censored copy of X: the same kind of table, columns, types and categories; or images like those given."""
         check_is_fitted(self, "veil_")
+        if isinstance(self.veil_.schema, PictureSchema):
+            pictures = read_pictures(X)
+            shown = given_sensitive(self.veil_, pictures, sensitive_features, "transform")
+            source = draw_generator(self.random_state, type(self).__name__, pictures, shown)
+            return self.veil_.apply_to_pictures(pictures, shown, source)
         table = self._read(X, reset=False)
         secret = given_sensitive(self.veil_, table, sensitive_features, "transform")
         generator = draw_generator(self.random_state, type(self).__name__, table.arrow, secret)

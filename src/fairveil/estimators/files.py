@@ -48,7 +48,7 @@ def load(path: str | Path) -> Any:
     veil = Veil.from_parts(manifest, weights)
     try:
         parameters = {name: from_plain(value) for name, value in manifest["parameters"].items()}
-        estimator = kind(**parameters, schema=veil.schema)
+        estimator = kind(**parameters, schema=veil.table_schema)
         history, features = History.from_dict(manifest["history"]), manifest["features"]
         if isinstance(estimator, FairClassifier):
             estimator.classes_ = np.asarray(manifest["classes"])
@@ -58,7 +58,7 @@ def load(path: str | Path) -> Any:
         raise VeilFileError(
             f"{Path(path).name} has a manifest that cannot be read ({type(error).__name__})."
         ) from error
-    estimator.n_features_in_ = len(veil.schema.columns)
+    estimator.n_features_in_ = len(veil.schema.columns) or veil.schema.layout.width
     if features:
         estimator.feature_names_in_ = np.asarray(features, dtype=object)
     return estimator._adopt(trained)

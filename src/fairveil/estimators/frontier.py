@@ -17,6 +17,7 @@ from fairveil.estimators.training import Trained, train
 from fairveil.game import Training
 from fairveil.objectives import Constraint, Loss
 from fairveil.objectives.distortion import RowDistortion
+from fairveil.pictures import PictureSchema
 from fairveil.schema import Schema
 
 
@@ -81,6 +82,21 @@ class FairFrontier(GameEstimator):
         """Train all points at once."""
         for name in ("trained_", "points_"):  # a fit that fails must not leave an older frontier behind
             self.__dict__.pop(name, None)
+        members, trained = self.train_all(X, y, sensitive_features)
+        points = pd.DataFrame([_point(b, n, t) for (b, n), t in zip(members, trained, strict=True)])
+        if not points["met"].any():
+            raise BudgetNotMet("No budget is met. " + unmet_message(trained[-1].achieved))
+        self.trained_: list[Trained] = trained
+        self.points_ = points
+        return self
+
+    def train_all(
+        self, X: Any, y: Any = None, sensitive_features: Any = None
+    ) -> tuple[list[tuple[Budget, int]], list[Trained]]:
+        """Train without asking whether any budget is met: (budget, seed) of every member, and what came of it.
+
+        For experiments with methods that do not keep their bound; `fit` is the way to a veil.
+        """
         settings = self._settings()
         if not isinstance(self.seeds, int) or self.seeds < 1:
             raise InputError(must_be("FairFrontier", "seeds", "a whole number of at least 1", self.seeds))
@@ -88,13 +104,7 @@ class FairFrontier(GameEstimator):
         budgets = self._check_budgets(prepared.schema)
         members = [(budget, number) for budget in budgets for number in range(self.seeds)]
         seed = seed_from(self.random_state)
-        trained = train(prepared, [b for b, _ in members], [n for _, n in members], settings, seed)
-        points = pd.DataFrame([_point(b, n, t) for (b, n), t in zip(members, trained, strict=True)])
-        if not points["met"].any():
-            raise BudgetNotMet("No budget is met. " + unmet_message(trained[-1].achieved))
-        self.trained_: list[Trained] = trained
-        self.points_ = points
-        return self
+        return members, train(prepared, [b for b, _ in members], [n for _, n in members], settings, seed)
 
     def encoder(self, budget: Budget, seed: int = 0) -> FairEncoder:
         """The fitted encoder of one point."""
@@ -109,7 +119,7 @@ class FairFrontier(GameEstimator):
         shared = {
             name: value for name, value in self.get_params(deep=False).items() if name not in ("budgets", "seeds")
         }
-        encoder = FairEncoder(budget, **{**shared, "schema": trained.veil.schema})
+        encoder = FairEncoder(budget, **{**shared, "schema": trained.veil.table_schema})
         encoder.n_features_in_ = self.n_features_in_
         if hasattr(self, "feature_names_in_"):
             encoder.feature_names_in_ = self.feature_names_in_
@@ -130,7 +140,7 @@ class FairFrontier(GameEstimator):
         check_is_fitted(self, "points_")
         return np.asarray(self.trained_[0].veil.output_names(), dtype=object)
 
-    def _check_budgets(self, schema: Schema) -> list[Budget]:
+    def _check_budgets(self, schema: Schema | PictureSchema) -> list[Budget]:
         given = list(self.budgets) if hasattr(self.budgets, "__iter__") else []
         if not given:
             raise InputError(must_be("FairFrontier", "budgets", "a list of at least one budget", self.budgets))

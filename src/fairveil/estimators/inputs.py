@@ -17,6 +17,7 @@ from fairveil.columns import family_of
 from fairveil.errors import InputError, must_be
 from fairveil.game import Rows, Task
 from fairveil.objectives import LogLoss, Loss, SquaredLoss
+from fairveil.pictures import PictureCodec, Pictures, PictureSchema
 from fairveil.schema import Schema
 from fairveil.sensitive import Sensitive, describe_sensitive
 from fairveil.tables import Table, is_copy, missing_mask, read_columns
@@ -36,7 +37,7 @@ class Prepared:
     original: the rows with numbers as the caller has them, from which distortion is counted.
     """
 
-    schema: Schema
+    schema: Schema | PictureSchema
     sensitive: Sensitive
     rows: Rows
     original: Tensor
@@ -61,14 +62,14 @@ def split_sensitive(table: Table, columns: Sequence[str | int] | None, schema: S
     return names
 
 
-def read_sensitive(table: Table, inside: list[str], given: Any) -> pa.Table:
+def read_sensitive(table: Table | Pictures, inside: list[str], given: Any) -> pa.Table:
     """S as a table, from the columns of X named so or from `sensitive_features`; exactly one of them."""
     if inside and given is not None:
         raise InputError(
             "Give S once: either inside X (sensitive_columns, or the role 'sensitive' in the schema) or beside it "
             "(sensitive_features)."
         )
-    if inside:
+    if inside and isinstance(table, Table):
         return table.arrow.select(inside)
     if given is None:
         raise InputError(
@@ -80,18 +81,37 @@ def read_sensitive(table: Table, inside: list[str], given: Any) -> pa.Table:
     return secret
 
 
-def given_sensitive(veil: Veil, table: Table, given: Any, method: str) -> pa.Table | None:
+def given_sensitive(veil: Veil, table: Table | Pictures, given: Any, method: str) -> pa.Table | None:
     """S for a fitted encoder, as a table: from the caller, or from the columns of X that hold it; None if not seen."""
     if not veil.sees_sensitive:
         if given is not None:
             raise InputError(f"S is not seen here (sees_sensitive=False): call {method}(X) without it.")
         return None
     inside = [column.name for column in veil.schema.columns if column.role == "sensitive"]
-    if given is None and inside and set(inside) == {c.name for c in veil.sensitive.columns}:
+    whole = bool(inside) and set(inside) == {c.name for c in veil.sensitive.columns}
+    if given is None and whole and isinstance(table, Table):
         return table.arrow.select(inside)
     if given is None:
         raise InputError(f"S is seen here (sees_sensitive=True): pass {method}(X, sensitive_features=S).")
     return read_columns(given, "sensitive")
+
+
+@dataclass(frozen=True)
+class Aims:
+    """What of the caller's parameters decides how S and the task are read."""
+
+    loss: Loss
+    target_weight: float
+    sees_sensitive: bool
+    per_column: bool
+
+
+def prepare_pictures(pictures: Pictures, secret: pa.Table, y: Any, aims: Aims) -> Prepared:
+    """Check images and what belongs to them, and encode it all."""
+    _check_rows(len(pictures))
+    schema = PictureSchema.of(pictures)
+    x = PictureCodec(schema).encode(pictures)
+    return _prepared(schema, x, x, secret, y, aims)
 
 
 def prepare(
@@ -100,18 +120,12 @@ def prepare(
     schema: Schema | None,
     inside: list[str],
     y: Any,
+    aims: Aims,
     *,
-    loss: Loss,
-    target_weight: float,
-    sees_sensitive: bool,
-    per_column: bool,
     bins: bool,
 ) -> Prepared:
     """Check everything and encode it."""
-    if len(table) < FEWEST_TABLE_ROWS:
-        raise InputError(
-            f"Found n_samples = {len(table)} rows; at least {FEWEST_TABLE_ROWS} are needed to learn a veil."
-        )
+    _check_rows(len(table))
     inferred = schema is None
     schema = Schema.infer(table, sensitive=inside) if schema is None else _with_sensitive(schema, inside)
     if not bins:
@@ -120,20 +134,30 @@ def prepare(
         raise InputError(
             f"There is no column to encode: X has {len(table.names)} feature(s), none of them to be encoded."
         )
-    sensitive = describe_sensitive(secret, discrete=loss.discrete)
     # A schema of the caller's may say `encode` on purpose; to release S as it is cannot be meant.
     checked = [c.name for c in schema.released if inferred or c.role == "keep"]
     _refuse_copies(table, secret, [name for name in checked if name in table.names])
     x = Codec(schema).encode(table.arrow)
-    targets, outputs = _secrets(sensitive, secret, per_column)
-    tasks, truths = _tasks(y, target_weight, len(table))
-    shown = sensitive.inputs(secret) if sees_sensitive else None
-    chances = tuple(float(loss.chance(target)) for target in targets)
-    original = Codec(schema).original(table.arrow, x)
+    return _prepared(schema, x, Codec(schema).original(table.arrow, x), secret, y, aims)
+
+
+def _check_rows(rows: int) -> None:
+    if rows < FEWEST_TABLE_ROWS:
+        raise InputError(f"Found n_samples = {rows} rows; at least {FEWEST_TABLE_ROWS} are needed to learn a veil.")
+
+
+def _prepared(
+    schema: Schema | PictureSchema, x: Tensor, original: Tensor, secret: pa.Table, y: Any, aims: Aims
+) -> Prepared:
+    sensitive = describe_sensitive(secret, discrete=aims.loss.discrete)
+    targets, outputs = _secrets(sensitive, secret, aims.per_column)
+    tasks, truths = _tasks(y, aims.target_weight, len(x))
+    shown = sensitive.inputs(secret) if aims.sees_sensitive else None
+    chances = tuple(float(aims.loss.chance(target)) for target in targets)
     return Prepared(schema, sensitive, Rows(x, shown, targets, truths), original, tasks, chances, outputs)
 
 
-def check_budget(owner: str, budget: Any, schema: Schema) -> Budget:
+def check_budget(owner: str, budget: Any, schema: Schema | PictureSchema) -> Budget:
     """A positive number, or a mapping from each kind of column that is encoded to one."""
     if isinstance(budget, dict):
         kinds = _kinds(schema)
@@ -163,7 +187,9 @@ def seed_from(random_state: Any, owner: str = "FairEncoder") -> int:
     raise InputError(must_be(owner, "random_state", "None, a whole number >= 0 or a numpy generator", random_state))
 
 
-def draw_generator(random_state: Any, owner: str, table: pa.Table, secret: pa.Table | None) -> torch.Generator:
+def draw_generator(
+    random_state: Any, owner: str, table: pa.Table | Pictures, secret: pa.Table | None
+) -> torch.Generator:
     """The randomness of one release.
 
     With an int, the same table gets the same draw, and another table another: were draws the same for any table, rows
@@ -173,7 +199,9 @@ def draw_generator(random_state: Any, owner: str, table: pa.Table, secret: pa.Ta
     if isinstance(random_state, (int, np.integer)):
         digest = hashlib.sha256(seed.to_bytes(16, "big"))
         for part in (table, secret):
-            if part is not None:
+            if isinstance(part, Pictures):
+                digest.update(np.ascontiguousarray(part.array).tobytes())
+            elif part is not None:
                 sink = pa.BufferOutputStream()
                 with pa.ipc.new_stream(sink, part.schema) as writer:
                     writer.write_table(part.combine_chunks())
@@ -253,7 +281,7 @@ def _task(name: str, column: pa.ChunkedArray, weight: float) -> tuple[Task, Tens
     return Task(weight, LogLoss(), len(distinct)), torch.from_numpy(codes.astype(np.int64))
 
 
-def _kinds(schema: Schema) -> set[str]:
+def _kinds(schema: Schema | PictureSchema) -> set[str]:
     layout = schema.layout
     groups = [group for group in layout.groups if group.column.role == "encode"]
     categorical = {"categorical"} if any(g.number is None or g.column.missing for g in groups) else set()

@@ -18,10 +18,13 @@ from fairveil.estimators.inputs import Budget, Prepared
 from fairveil.game import Bounds, History, Problem, Rows, Training, default_training, play
 from fairveil.objectives import Constraint, Distortion, Loss, make_distortion
 from fairveil.objectives.distortion import KINDS, Release
+from fairveil.pictures import PictureSchema, unpack
 from fairveil.veil import Veil, take_member
 
 #: Rows that every group of S must have for `auto` to choose transport: fewer do not teach a mover.
 _FEWEST_MOVED = 500
+#: Pixels up to which `auto` chooses a dense network for images.
+_MOST_DENSE = 2048
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def train(
 ) -> list[Trained]:
     """Train one member for each (budget, seed) pair, all in one game."""
     layout = prepared.schema.layout
-    bounds = Bounds.of(budgets)
+    bounds = Bounds.of(budgets, relative=layout.shape is not None)
     distortion = make_distortion(settings.distortion, layout, settings.release)
     if distortion.custom is not None and bounds.names != ("total",):
         raise InputError("A distortion function gives one number a row, so the budget must be one number too.")
@@ -91,6 +94,8 @@ def train(
         prepared.sensitive.discrete,
         training.hidden,
         training.noise_dim,
+        training.normalise,
+        training.residual,
         training.levels,
         _cells(prepared, parts.train, settings.cells, seed),
     )
@@ -127,6 +132,8 @@ def _architecture(prepared: Prepared, settings: Settings, distortion: Distortion
         )
     if not isinstance(chosen, str) or chosen != "auto":
         return chosen
+    if prepared.schema.layout.shape is not None:
+        return "feedforward" if prepared.schema.layout.width <= _MOST_DENSE else "autoencoder"
     secret = prepared.rows.secrets[0]
     large = prepared.sensitive.discrete and bool((torch.bincount(secret) >= _FEWEST_MOVED).all())
     seen = EncoderSpec("transport", settings.release, 0 if prepared.rows.sensitive is None else 1)
@@ -170,6 +177,9 @@ def _written_distortion(
     veil: Veil, distortion: Distortion, rows: Rows, original: Tensor, generator: torch.Generator
 ) -> Tensor:
     release = veil.release(rows.x, rows.sensitive, generator)
+    original = unpack(original)
+    if isinstance(veil.schema, PictureSchema):  # as released already: whole 255ths, or real numbers
+        return distortion.realised(release, original).double()
     if veil.encoder.spec.release == "sampled":
         # To a table and back: what counts is the table.
         release = Release(veil.codec.encode(veil.codec.decode(release.values)), release.probabilities)
@@ -183,6 +193,8 @@ def _cells(prepared: Prepared, train: Tensor, count: int | None, seed: int) -> t
     """Representatives learned from training rows, as plain numbers."""
     if count is None:
         return ()
+    if isinstance(prepared.schema, PictureSchema):
+        raise InputError("The 'cells' parameter of FairEncoder is for tables, not for images.")
     learned = learn_cells(prepared.rows.x.index_select(0, train), prepared.schema, count, seed)
     return tuple(tuple(row) for row in learned.tolist())
 

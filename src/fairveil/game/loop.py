@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from fairveil.adversaries import Opponent, Panel
-from fairveil.encoders import Encoder, Transport, build_encoder
+from fairveil.encoders import Encoder, build_encoder
 from fairveil.errors import TrainingFailed
 from fairveil.game.checkpoint import load_checkpoint, save_checkpoint
 from fairveil.game.history import History, Round
 from fairveil.game.problem import Problem, Rows
 from fairveil.game.step import EncoderAim, Look, advantages_of, distortion_spread, encoder_aim, panel_losses
 from fairveil.game.teaching import teach
-from fairveil.objectives import ConstraintState
+from fairveil.objectives import ConstraintState, Mistakes
 from fairveil.objectives.distortion import Release
 from fairveil.progress import progress
 
@@ -45,18 +45,17 @@ class Game:
         self.device = device
         self.generator = torch.Generator(device).manual_seed(seed)
         self.encoder = build_encoder(problem.layout, problem.spec, problem.members)
-        self.panel = Panel(self.encoder.released_width, problem.opponents, problem.members, training.adversary_dropout)
+        self.panel = self._panel(problem.opponents)
         self.predictors: Panel | None = None
         if problem.tasks:
             heads = [Opponent(training.adversary_hidden[0], t.outputs, i) for i, t in enumerate(problem.tasks)]
-            self.predictors = Panel(self.encoder.released_width, heads, problem.members, training.adversary_dropout)
+            self.predictors = self._panel(heads)
         for player in self.players:
             player.initialise(_member_generators(problem.seeds, seed))
             player.to(device)
         self.encoder_optimiser = _adamw(self.encoder.played(), training.learning_rate, 0.0)
-        others = [p for player in self.players[1:] for p in player.parameters()]
-        self.panel_optimiser = _adamw(others, training.adversary_learning_rate, training.adversary_decay)
-        self.average = [p.detach().clone() for p in self.encoder.played()]
+        self.panel_optimiser = _adamw(self.looking(), training.adversary_learning_rate, training.adversary_decay)
+        self.average = [p.detach().clone() for p in self.encoder.carried()]
         self.best = [p.clone() for p in self.average]
         self.least_excess = torch.full((problem.members,), math.inf, device=device)
         self.spread = torch.zeros_like(problem.bounds.values, device=device)
@@ -65,10 +64,19 @@ class Game:
         self.step = 0
         self.rounds: list[Round] = []
 
+    def _panel(self, opponents: Sequence[Opponent]) -> Panel:
+        training = self.problem.training
+        return Panel(self.encoder.released_width, opponents, self.problem.members, training.adversary_dropout,
+                     self.problem.layout.shape, normalise=training.normalise)  # fmt: skip
+
+    def looking(self) -> list[nn.Parameter]:
+        """The parameters of all who look at the release."""
+        return [p for panel in (self.panel, self.predictors) if panel is not None for p in panel.learned()]
+
     def forget(self) -> None:
         """Take the encoder's weights as they are now for its average and its best so far."""
         for kept in (self.average, self.best):
-            for old, parameter in zip(kept, self.encoder.played(), strict=True):
+            for old, parameter in zip(kept, self.encoder.carried(), strict=True):
                 old.copy_(parameter.detach())
 
     @property
@@ -79,7 +87,7 @@ class Game:
     def batch(self, rows: Rows) -> Rows:
         """A minibatch drawn from all rows."""
         size = min(self.problem.training.batch_size, len(rows))
-        return rows.take(torch.randint(len(rows), (size,), generator=self.generator, device=self.device))
+        return rows.take(torch.randint(len(rows), (size,), generator=self.generator, device=self.device)).unpacked()
 
     def schedule(self) -> None:
         """Set the learning rates for this step: a half cosine down to `final_rate`; the encoder's rises first."""
@@ -130,7 +138,7 @@ class Game:
     def adversary_step(self, look: Look) -> None:
         """All who look at the release improve on it, for fixed encoders."""
         total = look.adversaries.sum() + (0.0 if look.tasks is None else look.tasks.sum())
-        parameters = [p for player in self.players[1:] for p in player.parameters()]
+        parameters = self.looking()
         _set_gradients(parameters, torch.autograd.grad(total, parameters))
         self.panel_optimiser.step()
 
@@ -143,7 +151,7 @@ class Game:
         self.constraint = self.problem.constraint.update(self.constraint, violation)
         # A young average follows fast, so that it does not remember the start.
         weight = min(self.problem.training.average, (1 + self.step) / (10 + self.step))
-        torch._foreach_lerp_(self.average, [p.detach() for p in parameters], 1 - weight)
+        torch._foreach_lerp_(self.average, [p.detach() for p in self.encoder.carried()], 1 - weight)
         self.spread = torch.lerp(parts.spread, self.spread, weight if self.step else 0.0)
 
     def restart_due(self) -> int | None:
@@ -169,9 +177,9 @@ class Game:
         encoder = build_encoder(self.problem.layout, self.problem.spec, self.problem.members).to(self.device)
         encoder.load_state_dict(self.encoder.state_dict())
         with torch.no_grad():
-            for parameter, weight in zip(encoder.played(), weights, strict=True):
+            for parameter, weight in zip(encoder.carried(), weights, strict=True):
                 parameter.copy_(weight)
-        return encoder.requires_grad_(False)
+        return encoder.requires_grad_(False).eval()
 
     @torch.no_grad()
     def judge(self, rows: Rows, held_out: int, z: float, seconds: float) -> None:
@@ -181,12 +189,7 @@ class Game:
         leaks least: what training adversaries find on new rows is mostly noise by then, and choosing by it threw away
         the last, slowest steps.
         """
-        encoder = self.averaged()
-        release = encoder(rows.x, rows.sensitive, encoder.noise(len(rows), self.generator))
-        distortion = self.problem.bounds.of_rows(self.problem.distortion.expected(release, rows.x))
-        mean, spread = distortion.mean(dim=1), distortion_spread(self.problem, release, rows.x, distortion)
-        losses = [self.problem.loss] * len(rows.secrets)
-        found = panel_losses(self.panel, losses, release, rows.secrets, importance=rows.importance)
+        mean, spread, found, right = self.judged(self.averaged(), rows)
         leak = advantages_of(self.problem, found).amax(dim=1)
         self._refuse_divergence(mean, leak)
         bound = self.problem.bounds.values.to(self.device)
@@ -208,8 +211,32 @@ class Game:
                     bool(excess[member] == 0),
                     bool(chosen[member]),
                     seconds,
+                    None if right is None else float(right[member]),
                 )
             )
+
+    def judged(self, encoder: Encoder, rows: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Of some rows: mean and spread of the distortion, (members, constraints), the adversaries' losses, (members,
+        adversaries), and how often the best adversary of the joint value is right, (members,), where that is a class.
+        """
+        losses = [self.problem.loss] * len(rows.secrets)
+        joint = [i for i, opponent in enumerate(self.panel.opponents) if opponent.target == 0]
+        self.panel.eval()
+        means, variances, found, wrong, shares = [], [], [], [], []
+        for piece in rows.pieces():
+            release = encoder(piece.x, piece.sensitive, encoder.noise(len(piece), self.generator))
+            distortion = self.problem.bounds.of_rows(self.problem.distortion.expected(release, piece.x))
+            means.append(distortion.mean(dim=1))
+            variances.append(distortion_spread(self.problem, release, piece.x, distortion).square())
+            found.append(panel_losses(self.panel, losses, release, piece.secrets, importance=piece.importance))
+            if self.problem.loss.discrete:
+                wrong.append(panel_losses(self.panel, [Mistakes()] * len(losses), release, piece.secrets)[:, joint])
+            shares.append(len(piece) / len(rows))
+        self.panel.train()
+        weight = torch.tensor(shares, device=self.device).view(-1, 1, 1)
+        mean, variance, loss = ((weight * torch.stack(each)).sum(dim=0) for each in (means, variances, found))
+        right = 1.0 - (weight * torch.stack(wrong)).sum(dim=0).amin(dim=1) if wrong else None
+        return mean, variance.sqrt(), loss, right
 
     def _refuse_divergence(self, mean: Tensor, leak: Tensor) -> None:
         lost = (~(torch.isfinite(mean).all(dim=1) & torch.isfinite(leak))).nonzero().flatten().tolist()
@@ -250,7 +277,7 @@ def play(
     fingerprint = _fingerprint(problem, train, validation, (held_out, z), seed)
     if checkpoint is not None and checkpoint.exists():
         load_checkpoint(game, checkpoint, fingerprint)
-    elif isinstance(game.encoder, Transport):
+    else:
         teach(game.encoder, problem, train, validation, seed=seed, show_progress=show_progress)
         game.forget()
     judged_at = {round(training.steps * (i + 1) / training.rounds) for i in range(training.rounds)}

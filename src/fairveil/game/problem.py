@@ -1,16 +1,18 @@
 """What a game is played over: the rows, the players' aims, and how long and how hard they train."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from fairveil.adversaries import Opponent
 from fairveil.encoders import EncoderSpec
+from fairveil.encoders.batched import Layer
 from fairveil.errors import InputError, must_be
 from fairveil.objectives import Constraint, Distortion, Loss, PredictionLoss
+from fairveil.pictures import rows_at_once, unpack
 from fairveil.schema import Layout
 
 
@@ -20,8 +22,10 @@ class Training:
 
     steps: encoder steps T. adversary_steps: J, each on fresh draws, before every encoder step. A sampled release is
         drawn anew from the same minibatch; a release of soft vectors has to take another minibatch.
-    hidden, noise_dim: the encoder's layers and the noise at its input.
-    adversary_hidden: the layers of each adversary. adversary_dropout, adversary_decay: the chance that it does not see
+    hidden, noise_dim: the encoder's layers and the noise at its input. normalise: batch norm on hidden layers, of the
+        encoder and of adversaries. residual: the network's numbers correct the original; otherwise they replace it.
+    adversary_hidden: the layers of each adversary: whole numbers, and for images "conv20", a 3 x 3 convolution of 20
+        filters with pooling. adversary_dropout, adversary_decay: the chance that it does not see
         a slot in training and its weight decay, both against learning the training rows by heart.
     restarts: how often one of the adversaries is drawn anew, in turn.
     softness: the encoder faces softness x log sum exp(advantage / softness), a soft maximum over adversaries (nats).
@@ -34,7 +38,7 @@ class Training:
         encoder may be kept (before, its adversaries are too young); the latest within its budget is.
     matchings, matched_rows, lessons: of the transport encoder, before the game: how often all rows are matched with the
         reference group, how many at a time, and the most steps in which the mover learns from the pairs. levels: how
-        many nested sets of columns its gates choose from.
+        many nested sets of columns its gates choose from. The autoencoder takes its lessons in drawing.
     validation, held_out: fractions of the rows that choose the iterate and that bound its distortion.
     """
 
@@ -45,7 +49,9 @@ class Training:
     adversary_learning_rate: float = 4e-3
     hidden: tuple[int, ...] = (128, 128)
     noise_dim: int = 16
-    adversary_hidden: tuple[tuple[int, ...], ...] = ((128, 128), (256,))
+    normalise: bool = False
+    residual: bool = True
+    adversary_hidden: tuple[tuple[Layer, ...], ...] = ((128, 128), (256,))
     adversary_dropout: float = 0.1
     adversary_decay: float = 1.0
     restarts: int = 0
@@ -91,8 +97,16 @@ class Training:
             )
         if not self.adversary_hidden:
             problems.append(must_be("Training", "adversary_hidden", "a list of at least one network", ()))
+        if not all(_is_layer(layer) for network in self.adversary_hidden for layer in network):
+            expected = 'lists of whole numbers above 0 and, for images, of convolutions such as "conv20", these first'
+            problems.append(must_be("Training", "adversary_hidden", expected, self.adversary_hidden))
         if problems:
             raise InputError(problems)
+
+
+def _is_layer(layer: object) -> bool:
+    number = layer.removeprefix("conv") if isinstance(layer, str) and layer.startswith("conv") else layer
+    return (isinstance(number, int) and number > 0) or (isinstance(number, str) and number.isdigit() and number > "0")
 
 
 def default_training(architecture: object) -> Training:
@@ -101,6 +115,12 @@ def default_training(architecture: object) -> Training:
         # The adversaries of a finite release are tables, best learned fast and whole.
         return Training(steps=1500, adversary_steps=1, learning_rate=2e-3, adversary_learning_rate=3e-2,
                         adversary_hidden=((),), adversary_dropout=0.0, adversary_decay=0.0)  # fmt: skip
+    if architecture == "transposed":
+        return Training(steps=1500, batch_size=256, hidden=(256, 128), noise_dim=100, learning_rate=1e-3,
+                        adversary_learning_rate=1e-3, adversary_hidden=(("conv32", "conv64", 256),))  # fmt: skip
+    if architecture == "autoencoder":
+        return Training(steps=1500, batch_size=64, hidden=(128, 64, 64, 64), noise_dim=256, learning_rate=3e-4,
+                        adversary_learning_rate=1e-3, adversary_hidden=(("conv20", "conv40", 40),))  # fmt: skip
     if architecture != "transport":
         return Training()
     # The gates have little to learn, and exact losses to learn it from: one adversary step on fresh rows for each of
@@ -113,9 +133,10 @@ def default_training(architecture: object) -> Training:
 class Rows:
     """Training rows as tensors.
 
-    x: (rows, width). sensitive: (rows, K), what an encoder that sees S is shown. secrets: what adversaries guess, one
-    tensor a target (the joint value first). tasks: what predictors guess (`eq:generalopt-oneApp`), if anything.
-    importance: (rows,), mean 1: how much each row counts to adversaries; all alike if None.
+    x: (rows, width); of images, bytes. sensitive: (rows, K), what an encoder that sees S is shown. secrets: what
+    adversaries guess, one tensor a target (the joint value first). tasks: what predictors guess
+    (`eq:generalopt-oneApp`), if anything. importance: (rows,), mean 1: how much each row counts to adversaries; all
+    alike if None.
     """
 
     x: Tensor
@@ -137,6 +158,15 @@ class Rows:
             None if self.importance is None else self.importance.index_select(0, index),
         )
 
+    def unpacked(self) -> "Rows":
+        """With x as numbers: images are held as bytes."""
+        return replace(self, x=unpack(self.x))
+
+    def pieces(self) -> Iterator["Rows"]:
+        """A few rows after another, as many as go through a network at once, as numbers."""
+        for rows in torch.split(torch.arange(len(self), device=self.x.device), rows_at_once(self.x.shape[1])):
+            yield self.take(rows).unpacked()
+
     def to(self, device: torch.device) -> "Rows":
         """The rows on another device."""
         return Rows(
@@ -154,29 +184,35 @@ class Bounds:
 
     values: (members, constraints). mixing: (parts, constraints): which parts (of a distortion: categorical and
     continuous; of a prediction: its loss alone) a bound sums.
-    names: what each constraint is called.
+    names: what each constraint is called. relative: violations are counted in units of the bound, for distortions that
+    run into the hundreds, as those of images do.
     """
 
     values: Tensor
     mixing: Tensor
     names: tuple[str, ...]
+    relative: bool = False
 
     @classmethod
-    def of(cls, budgets: Sequence[float | dict[str, float]]) -> "Bounds":
+    def of(cls, budgets: Sequence[float | dict[str, float]], *, relative: bool = False) -> "Bounds":
         """From one budget a member: all numbers, or all mappings with the same kinds."""
         first = budgets[0]
         if isinstance(first, dict):
             names = tuple(first)
             rows = [[budget[name] for name in names] for budget in budgets if isinstance(budget, dict)]
             mixing = torch.stack([_PART[name] for name in names], dim=1)
-            return cls(torch.tensor(rows, dtype=torch.float32), mixing, names)
+            return cls(torch.tensor(rows, dtype=torch.float32), mixing, names, relative)
         values = torch.tensor([[float(budget)] for budget in budgets if not isinstance(budget, dict)])
-        return cls(values, torch.ones(2, 1), ("total",))
+        return cls(values, torch.ones(2, 1), ("total",), relative)
 
     @classmethod
     def of_loss(cls, values: Sequence[float]) -> "Bounds":
         """One bound a member on the loss of its predictions."""
         return cls(torch.tensor([[value] for value in values]), torch.ones(1, 1), ("loss",))
+
+    def violation(self, mean: Tensor, aim: Tensor) -> Tensor:
+        """By how much mean distortions exceed what is aimed at: (members, constraints)."""
+        return (mean - aim) / self.values.to(mean.device) if self.relative else mean - aim
 
     def of_rows(self, distortion: Tensor) -> Tensor:
         """(..., rows, parts) to (..., rows, constraints)."""

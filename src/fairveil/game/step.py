@@ -121,7 +121,7 @@ def encoder_aim(
     """-L + lambda task + constraint (`eq:generalopt-oneApp`, `eq:penaltymethodsupp`), summed over members."""
     leak = strongest(advantages_of(problem, look.adversaries), problem.training.softness)
     rows = problem.bounds.of_rows(problem.distortion.expected(release, batch.x))
-    violation = rows.mean(dim=1) - aim
+    violation = problem.bounds.violation(rows.mean(dim=1), aim)
     spread = distortion_spread(problem, release, batch.x, rows)
     total = leak + problem.constraint.term(state, violation)
     # Within the bound, distortion is worth a little by itself: where adversaries happen to find nothing, the budget is

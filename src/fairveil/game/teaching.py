@@ -1,7 +1,8 @@
-"""Before the game of a transport encoder: its mover learns, from optimal matchings, where each row can go.
+"""What some encoders learn before the game, without any adversary.
 
-Likelihood, not a game: the pairs say what to release for each row, and the mover learns their distribution. What it has
-to do with adversaries comes later, when the gates decide within each budget which rows are moved.
+The mover of `transport` learns from optimal matchings where each row can go: the pairs say what to release for each
+row, and the mover learns their distribution. What it has to do with adversaries comes later, when the gates decide
+within each budget which rows are moved. The `autoencoder` learns to draw the image it is shown.
 """
 
 import math
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fairveil.coupling import Coupling, couple
-from fairveil.encoders import Transport
+from fairveil.encoders import Autoencoder, Encoder, Transport, build_encoder
 from fairveil.game.problem import Problem, Rows
 from fairveil.objectives import Distortion
 from fairveil.objectives.distortion import Release
@@ -28,9 +29,44 @@ _RATE = 4e-3
 #: by heart, and knows no good record for a row that was not among them.
 _DROPOUT, _DECAY = 0.1, 0.3
 _TINY = 1e-12
+#: Learning rate of the autoencoder's lessons.
+_DRAWING_RATE = 1e-3
 
 
-def teach(
+def teach(encoder: Encoder, problem: Problem, train: Rows, validation: Rows, *, seed: int, show_progress: bool) -> None:
+    """The lessons of an encoder that needs some."""
+    if isinstance(encoder, Transport):
+        _teach_mover(encoder, problem, train, validation, seed=seed, show_progress=show_progress)
+    elif isinstance(encoder, Autoencoder):
+        _reconstruct(encoder, problem, train, seed=seed, show_progress=show_progress)
+
+
+def _reconstruct(encoder: Autoencoder, problem: Problem, train: Rows, *, seed: int, show_progress: bool) -> None:
+    """One member learns to draw what it sees, by least squares; all members go on from there."""
+    training, device = problem.training, train.x.device
+    pupil = build_encoder(problem.layout, problem.spec, 1)
+    pupil.initialise([torch.Generator().manual_seed(seed % 2**63)])
+    pupil.to(device)
+    generator = torch.Generator(device).manual_seed((seed + 6) % 2**63)
+    parameters = pupil.played()
+    optimiser = torch.optim.AdamW(parameters, lr=_DRAWING_RATE, weight_decay=0.0, fused=True)
+    size = min(training.batch_size, len(train))
+    with progress(training.lessons, "Learning to draw", show_progress) as report:
+        for step in range(1, training.lessons + 1):
+            optimiser.param_groups[0]["lr"] = _DRAWING_RATE * training.falling((step - 1) / training.lessons)
+            batch = train.take(torch.randint(len(train), (size,), generator=generator, device=device)).unpacked()
+            drawn = pupil.propose(batch.x, batch.sensitive, pupil.noise(size, generator))
+            squares = (drawn[0] - batch.x).square().sum(dim=1).mean()
+            optimiser.zero_grad(set_to_none=True)
+            squares.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            report(step, f"{squares.item():.2f} off" if step % 25 == 0 else "")
+    with torch.no_grad():
+        for parameter, learned in zip(encoder.carried(), pupil.carried(), strict=True):
+            parameter.copy_(learned.expand_as(parameter))
+
+
+def _teach_mover(
     encoder: Transport, problem: Problem, train: Rows, validation: Rows, *, seed: int, show_progress: bool
 ) -> None:
     """Match, learn, and open the gates as far as each budget allows on average."""

@@ -2,7 +2,7 @@
 
 from fairveil.objectives.constraint import AugmentedLagrangian, Constraint, ConstraintState, Penalty, make_constraint
 from fairveil.objectives.distortion import Distortion, make_distortion
-from fairveil.objectives.losses import AlphaLoss, LogLoss, Loss, SquaredLoss, ZeroOneLoss, make_loss
+from fairveil.objectives.losses import AlphaLoss, LogLoss, Loss, Mistakes, SquaredLoss, ZeroOneLoss, make_loss
 from fairveil.objectives.prediction import PredictionLoss, score_grid
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Distortion",
     "LogLoss",
     "Loss",
+    "Mistakes",
     "Penalty",
     "PredictionLoss",
     "SquaredLoss",

@@ -98,7 +98,9 @@ class Distortion:
         prices = self._prices(original)
         categorical = (p * prices.categorical.transpose(-1, -2).contiguous()).sum(dim=-2) + prices.fixed
         continuous = release.squares
-        if continuous is None:
+        if continuous is None and self.layout.all_free:
+            continuous = (release.values - original).square().sum(dim=-1)
+        elif continuous is None:
             free = self._slots.to(original).free
             continuous = (release.values[..., free] - original[..., free]).square().sum(dim=-1)
         if prices.continuous is not None:

@@ -116,6 +116,21 @@ class ZeroOneLoss(AlphaLoss):
 
 
 @dataclass(frozen=True)
+class Mistakes:
+    """Whether the likeliest class is not the true one: to be counted, not learned from."""
+
+    discrete: bool = True
+
+    def rows(self, output: Tensor, target: Tensor) -> Tensor:
+        """1 for a mistake, otherwise 0."""
+        return (output.argmax(dim=-1) != target).to(output.dtype)
+
+    def chance(self, target: Tensor, importance: Tensor | None = None) -> Tensor:
+        """Of always naming the most frequent class."""
+        return 1.0 - torch.bincount(target, importance).max() / len(target)
+
+
+@dataclass(frozen=True)
 class SquaredLoss:
     """Squared loss, summed over sensitive columns: the MMSE adversary for a continuous S."""
 

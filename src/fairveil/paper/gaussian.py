@@ -4,11 +4,10 @@ All budgets of one architecture and prior are members of one game. What a MAP ad
 from the learned parameters, so no attacker's skill enters.
 """
 
-import json
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from fairveil.encoders import EncoderSpec, Gaussian
 from fairveil.game import Bounds, Problem, Rows, Training, play
 from fairveil.information import knn_mutual_information, mixed_mutual_information
 from fairveil.objectives import AugmentedLagrangian, Distortion, LogLoss, Loss
+from fairveil.paper.results import Figure, Page, Profile, Store, Table
 from fairveil.schema import Schema
 from fairveil.theory import gaussian as theory
 
@@ -187,50 +187,68 @@ def measure(
                  learned.information, best.information, *ratios)  # fmt: skip
 
 
-def run(
-    output: Path,
+def page(
+    folder: Path,
+    profile: Profile,
+    tell: Callable[[str], None],
     *,
-    budgets: Sequence[float] = BUDGETS,
-    training: Training = TRAINING,
-    knn: bool = True,
     progress: bool = True,
-) -> list[Point]:
-    """The whole experiment; writes `gaussian.json`, `gaussian.png` and `gaussian.md`."""
-    start = time.monotonic()
+    budgets: Sequence[float] | None = None,
+    training: Training | None = None,
+    knn: bool = True,
+) -> Page:
+    """The whole experiment. `quick` has four of the eight budgets and two thirds of the steps."""
+    quick = profile == "quick"
+    budgets = tuple(budgets or (BUDGETS[1::2] if quick else BUDGETS))
+    training = training or (replace(TRAINING, steps=1400) if quick else TRAINING)
+    store = Store(folder / "gaussian.json", {"budgets": budgets, "training": training, "knn": knn}, tell=tell)
     points: list[Point] = []
     for prior in PRIORS:
-        mixture = gaussian_mixture(prior)
-        original = estimate_information(mixture) if knn else None
         for architecture in NAMES:
-            mechanisms = learn(mixture, architecture, budgets, training=training, progress=progress)
-            for budget, mechanism in zip(budgets, mechanisms, strict=True):
-                points.append(measure(mixture, architecture, budget, mechanism, original))
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "gaussian.json").write_text(json.dumps([asdict(point) for point in points], indent=1) + "\n")
-    (output / "gaussian.md").write_text(summary(points, time.monotonic() - start))
-    plot(points, output / "gaussian.png")
-    return points
+            made = store.get(f"{NAMES[architecture][0]} noise, P(S=1) = {prior:g}",
+                             partial(_points, prior, architecture, budgets, training, knn=knn,
+                                     progress=progress))  # fmt: skip
+            points += [Point(**values) for values in made]
+    plot(points, folder / "gaussian.png")
+    summary = [f"{name} noise: MAP accuracy within {100 * _largest_gap(points, architecture):.3f} % of {optimum}, "
+               "everywhere." for architecture, (name, optimum) in NAMES.items()]  # fmt: skip
+    summary.append(f"The paper reports {100 * PAPER_GAP:.1f} % for diagonal noise and has no full covariance.")
+    return Page(
+        "gaussian", "Gaussian mixture, 32 dimensions", summary, [_table(points)],
+        [Figure("gaussian.png", "Fig. fig:gaussianperformance: MAP accuracy and normalised information.")],
+        {"profile": profile, "training": training, "constraint": CONSTRAINT}, store.seconds,
+    )  # fmt: skip
 
 
-def summary(points: Sequence[Point], seconds: float) -> str:
-    """The table, and how large the gaps are, as Markdown."""
-    lines = ["# Gaussian mixture, 32 dimensions", "",
-             "| noise | P(S=1) | D | spent | MAP learned | MAP optimum | gap | I exact | I optimum "
-             "| k-NN paper's | k-NN mixed |", "|---" * 11 + "|"]  # fmt: skip
+def _points(
+    prior: float, architecture: str, budgets: Sequence[float], training: Training, *, knn: bool, progress: bool
+) -> list[dict[str, object]]:
+    mixture = gaussian_mixture(prior)
+    original = estimate_information(mixture) if knn else None
+    mechanisms = learn(mixture, architecture, budgets, training=training, progress=progress)
+    each = zip(budgets, mechanisms, strict=True)
+    return [asdict(measure(mixture, architecture, budget, mechanism, original)) for budget, mechanism in each]
+
+
+def _largest_gap(points: Sequence[Point], architecture: str) -> float:
+    return max(abs(p.gap) for p in points if p.architecture == architecture)
+
+
+def _table(points: Sequence[Point]) -> Table:
+    rows = []
     for p in points:
         knn = ["" if value is None else f"{value:.3f}" for value in (p.paper_knn, p.mixed_knn)]
-        cells = [NAMES[p.architecture][0], f"{p.prior:g}", f"{p.budget:g}", f"{p.distortion:.3f}",
-                 f"{100 * p.learned:.2f} %", f"{100 * p.optimum:.2f} %", f"{100 * p.gap:.3f} %", f"{p.exact:.4f}",
-                 f"{p.exact_optimum:.4f}", *knn]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "I: information divided by that of the original data. MAP accuracy and exact information are "
-              "computed from the learned parameters; the k-NN values from 20,000 released rows.", ""]  # fmt: skip
-    for architecture, (name, optimum) in NAMES.items():
-        some = [p.gap for p in points if p.architecture == architecture]
-        lines.append(f"- {name} noise: MAP accuracy within {100 * max(map(abs, some)):.3f} % of {optimum}, everywhere.")
-    lines += ["", f"The paper reports {100 * PAPER_GAP:.1f} % for diagonal noise and has no full covariance. "
-              f"{seconds:.0f} s."]  # fmt: skip
-    return "\n".join(lines) + "\n"
+        rows.append([NAMES[p.architecture][0], f"{p.prior:g}", f"{p.budget:g}", f"{p.distortion:.3f}",
+                     f"{100 * p.learned:.2f} %", f"{100 * p.optimum:.2f} %", f"{100 * p.gap:.3f} %", f"{p.exact:.4f}",
+                     f"{p.exact_optimum:.4f}", *knn])  # fmt: skip
+    return Table(
+        "Learned and optimal noise",
+        ["noise", "P(S=1)", "D", "spent", "MAP learned", "MAP optimum", "gap", "I exact", "I optimum", "k-NN paper's",
+         "k-NN mixed"],
+        rows,
+        "I: information divided by that of the original data. MAP accuracy and exact information are computed from the "
+        "learned parameters; the k-NN values from 20,000 released rows.",
+    )  # fmt: skip
 
 
 def plot(points: Sequence[Point], path: Path) -> None:

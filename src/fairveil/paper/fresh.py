@@ -1,0 +1,106 @@
+"""Fresh models on what was released: the paper's networks, trained from scratch, and other families beside them.
+
+The paper reports what the adversary of the training finds. Here that figure stands beside what a new attacker finds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+
+from fairveil.auditing.attackers import Model, Neighbours, linear_model
+from fairveil.auditing.networks import Network
+from fairveil.information import mixed_mutual_information
+
+Rows = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Released rows with the codes (or numbers) to be learned from them."""
+
+    x: Rows
+    y: NDArray[np.float64]
+
+    def features(self) -> NDArray[np.float32]:
+        """Images as (rows, channels, height, width) in [0, 1], tables as they are."""
+        x = self.x.astype(np.float32) / (255.0 if self.x.dtype == np.uint8 else 1.0)
+        if x.ndim == 3:
+            return x[:, None]
+        return np.ascontiguousarray(np.moveaxis(x, 3, 1)) if x.ndim == 4 else x
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """How a new model is made: the paper's network for the data.
+
+    hidden: dense layers; filters: of the convolutions before them (images only).
+    """
+
+    hidden: tuple[int, ...]
+    filters: tuple[int, ...] = ()
+    epochs: int = 20
+    batch: int = 128
+    rate: float = 1e-3
+    #: Networks from different starts; their probabilities are averaged.
+    starts: int = 1
+
+    def predict(self, train: Sample, tests: Sequence[Rows], *, classes: int | None, seed: int = 0) -> list[Rows]:
+        """Probabilities (rows, classes), or numbers, for several sets of rows; a tenth of the training rows stops."""
+        x, order = train.features(), np.random.default_rng(seed).permutation(len(train.x))
+        held, kept = order[: len(order) // 10], order[len(order) // 10 :]
+        features = [Sample(rows, train.y).features() for rows in tests]
+        found: list[list[Rows]] = []
+        for start in range(self.starts):
+            network = self.network(classes, seed + 1000 * start)
+            network.fit(x[kept], train.y[kept], x[held], train.y[held])
+            found.append([network.predict(rows) for rows in features])
+        return [np.mean(each, axis=0) for each in zip(*found, strict=True)]
+
+    def network(self, classes: int | None, seed: int) -> Network:
+        """One network, not yet fitted."""
+        return Network(self.hidden, classes=classes, filters=self.filters, epochs=self.epochs, batch=self.batch,
+                       rate=self.rate, patience=max(4, self.epochs // 4), seed=seed)  # fmt: skip
+
+
+def strongest(
+    train: Sample, test: Sample, networks: Sequence[Fresh], *, classes: int, seed: int = 0
+) -> dict[str, float]:
+    """Accuracy of each fresh attacker on released test rows: the networks, a linear model and nearest neighbours.
+
+    `best` is the one that did best on a tenth of the training rows, scored once on the test rows.
+    """
+    x, z = train.features(), test.features()
+    order = np.random.default_rng(seed).permutation(len(x))
+    held, kept = order[: len(order) // 10], order[len(order) // 10 :]
+    flat, flat_test = x.reshape(len(x), -1), z.reshape(len(z), -1)
+    models: list[tuple[str, Model, NDArray[np.float32], NDArray[np.float32]]] = []
+    for number, fresh in enumerate(networks):
+        inputs = (x, z) if fresh.filters else (flat, flat_test)
+        models.append((f"network {number + 1}", fresh.network(classes, seed), *inputs))
+    models.append(("linear", linear_model(classes, 0.1, seed), flat, flat_test))
+    models.append(("neighbours", Neighbours(classes, (1, 5, 20), 20_000, seed), flat, flat_test))
+    found, judged = {}, {}
+    for name, model, rows, unseen in models:
+        model.fit(rows[kept], train.y[kept], rows[held], train.y[held])
+        judged[name] = float(np.mean(model.predict(rows[held]).argmax(axis=1) == train.y[held]))
+        found[name] = float(np.mean(model.predict(unseen).argmax(axis=1) == test.y))
+    return {"best": found[max(judged, key=lambda name: judged[name])], **found}
+
+
+def embedded_information(train: Sample, test: Sample, *, classes: int, embedding: Fresh, components: int | None = None,
+                         seed: int = 0) -> float:  # fmt: skip
+    """I(embedding; label) in nats on test rows: the layer before softmax of a fresh network (Section `MIestimation`).
+
+    components: principal components that are kept of a wide embedding.
+    """
+    x, order = train.features(), np.random.default_rng(seed).permutation(len(train.x))
+    held, kept = order[: len(order) // 10], order[len(order) // 10 :]
+    network = embedding.network(classes, seed).fit(x[kept], train.y[kept], x[held], train.y[held])
+    found = network.embed(test.features())
+    if components is not None:
+        found = PCA(min(components, found.shape[1]), random_state=seed).fit_transform(found)
+    return max(mixed_mutual_information(found, test.y.astype(np.int64)), 0.0)

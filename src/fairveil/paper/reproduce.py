@@ -1,0 +1,97 @@
+"""`fairveil reproduce`: every experiment by its name, and one page of all of them."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from fairveil.errors import DataNotFound, InputError
+from fairveil.paper import adult, gaussian, genki, har, utkface
+from fairveil.paper.results import Page, Profile, check_profile
+
+
+class Run(Protocol):
+    """An experiment."""
+
+    def __call__(self, folder: Path, profile: Profile, tell: Callable[[str], None], *, progress: bool = True) -> Page:
+        """Compute what is not there yet, draw, and give back the page."""
+        ...
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment; minutes: of `quick` on two cores. hours: of `paper` on a CPU, roughly."""
+
+    run: Run
+    what: str
+    minutes: float
+    hours: float
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "gaussian": Experiment(gaussian.page, "learned noise against the known optimum", 3, 0.1),
+    "adult-1": Experiment(adult.run_1, "UCI Adult, gender hidden", 6, 0.5),
+    "adult-eo": Experiment(adult.run_eo, "UCI Adult, equalized odds of the same releases", 0.1, 0.1),
+    "adult-2": Experiment(adult.run_2, "UCI Adult, gender and relationship hidden", 6, 0.5),
+    "genki": Experiment(genki.run, "faces, gender hidden, expression kept", 8, 4),
+    "har": Experiment(har.run, "motion sensors, identity hidden, activity kept", 8, 3),
+    "utkface": Experiment(utkface.run, "faces, gender hidden, ethnicity and age kept", 9, 120),
+}
+#: The page that joins them.
+INDEX = "index.md"
+
+
+def chosen(name: str) -> list[str]:
+    """The experiments of a name; `all` is every one."""
+    if name == "all":
+        return list(EXPERIMENTS)
+    if name not in EXPERIMENTS:
+        raise InputError(f"There is no experiment {name!r}. Use one of {', '.join(EXPERIMENTS)}, or all.")
+    return [name]
+
+
+def reproduce(
+    name: str, folder: Path, profile: str = "quick", *, tell: Callable[[str], None] = print, progress: bool = True
+) -> list[Path]:
+    """Run experiments and write a page each; what an earlier run has computed is taken over.
+
+    With `all`, an experiment whose data is not on this machine is named and left out; the others run.
+    """
+    names, size = chosen(name), check_profile(profile)
+    folder.mkdir(parents=True, exist_ok=True)
+    pages: list[Path] = []
+    absent: dict[str, str] = {}
+    for each in names:
+        experiment = EXPERIMENTS[each]
+        length = f"{experiment.minutes:g} minutes" if size == "quick" else f"{experiment.hours:g} hours on a CPU"
+        tell(f"{each}: {experiment.what} ({size}, about {length})")
+        start = time.monotonic()
+        try:
+            page = experiment.run(folder, size, partial(_tell, tell, each), progress=progress)
+        except DataNotFound as error:
+            if name != "all":
+                raise
+            absent[each] = str(error)
+            tell(f"  {each}: left out. {error}")
+            continue
+        pages.append(page.write(folder, f"fairveil reproduce {each} --profile {size}"))
+        tell(f"  {each}: {time.monotonic() - start:.0f} s, {pages[-1]}")
+    if name == "all":
+        pages.append(_index(folder, names, absent, size))
+    return pages
+
+
+def _tell(tell: Callable[[str], None], name: str, text: str) -> None:
+    tell(f"  {name}: {text}")
+
+
+def _index(folder: Path, names: Sequence[str], absent: dict[str, str], profile: Profile) -> Path:
+    lines = ["# The paper's experiments", "", f"Made by `fairveil reproduce all --profile {profile}`.", ""]
+    for name in names:
+        what = EXPERIMENTS[name].what
+        lines.append(f"- {name}: {what}. {absent[name]}" if name in absent else f"- [{name}]({name}.md): {what}")
+    path = folder / INDEX
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,193 @@
+"""The experiments of the paper in miniature, on made-up data: every page, table and figure comes about."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fairveil import InputError
+from fairveil.datasets import ImageSplit, Split
+from fairveil.paper import adult, genki, har, utkface
+from fairveil.paper.fresh import Fresh, Sample, embedded_information, strongest
+from fairveil.paper.reproduce import EXPERIMENTS, reproduce
+from fairveil.paper.results import Store
+from fairveil.paper.vgg import convolutions, vgg_features
+
+TINY = Fresh((8,), epochs=1)
+
+
+def faces(rows, side, channels, seed):
+    generator = np.random.default_rng(seed)
+    shape = (rows, side, side) if channels == 1 else (rows, side, side, 3)
+    x = generator.random(shape).astype(np.float32)
+    return x if channels == 1 else (255 * x).astype(np.uint8)
+
+
+def fake_genki():
+    def part(rows, seed):
+        numbers = np.arange(rows)
+        gender = pd.DataFrame({"gender": np.array(genki.GENDERS)[numbers % 2]})
+        expression = pd.Series(np.array(genki.EXPRESSIONS)[numbers // 2 % 2])
+        return ImageSplit(faces(rows, 16, 1, seed), gender, {"expression": expression})
+
+    return part(120, 0), part(60, 1)
+
+
+def fake_har():
+    def part(rows, seed):
+        x = pd.DataFrame(np.random.default_rng(seed).random((rows, har.FEATURES)).astype(np.float32))
+        x.columns = [str(name) for name in x.columns]
+        x.attrs["original"] = False
+        activity = pd.Series(np.array(["SIT", "WALK"])[np.arange(rows) % 2])
+        return Split(x, pd.DataFrame({"subject": np.arange(rows) % 30 + 1}), {"activity": activity})
+
+    return part(300, 0), part(300, 1)
+
+
+def fake_utkface(side):
+    def part(rows, seed):
+        numbers = np.arange(rows)
+        gender = pd.DataFrame({"gender": np.array(utkface.GENDERS)[numbers % 2]})
+        targets = {"ethnicity": pd.Series(np.array(utkface.FOUR)[numbers // 2 % 4]),
+                   "age": pd.Series(10 + numbers * 7 % 50)}  # fmt: skip
+        return ImageSplit(faces(rows, side, 3, seed), gender, targets)
+
+    return part(120, 0), part(80, 1)
+
+
+def fake_adult(case):
+    def part(rows, seed):
+        generator = np.random.default_rng(seed)
+        x = pd.DataFrame({"job": generator.choice(["a", "b", "c"], rows), "hours": generator.integers(20, 60, rows)})
+        s = {"sex": generator.choice(["Female", "Male"], rows)}
+        if case == "II":
+            s["relationship"] = generator.choice(["Husband", "Own"], rows)
+        return Split(x, pd.DataFrame(s), {"salary": pd.Series(generator.integers(0, 2, rows))})
+
+    return part(600, 0), part(300, 1)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(genki, "load_genki", fake_genki)
+    monkeypatch.setattr(har, "load_har", fake_har)
+    monkeypatch.setattr(utkface, "load_utkface", fake_utkface)
+    monkeypatch.setattr(adult, "load_adult", fake_adult)
+    for module, changes in (
+        (genki, {"budgets": (1.0, 3.0), "steps": 2, "our_steps": 2, "epochs": 1, "draws": 2}),
+        (har, {"budgets": (2.0, 8.0), "steps": 2, "our_steps": 2, "epochs": 1, "draws": 1}),
+        (utkface, {"budgets": (0.003, 0.01), "steps": 2, "lessons": 2, "width": (4, 4, 4, 4), "noise": 4, "side": 16,
+                   "epochs": 1, "age": replace(TINY, filters=(4,)), "batch": 16}),
+        (adult, {"nats": (1.0,), "budgets": (1.0,), "steps": 2, "our_steps": 2}),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, "SIZES", {"quick": replace(module.SIZES["quick"], **changes)})
+
+
+@pytest.mark.parametrize(
+    ("name", "figures", "words"),
+    [
+        ("adult-1", ["adult-1.png"], ["fig:UCI-CaseI", "adversary of the training", "ours, (X, S)"]),
+        ("adult-eo", ["adult-eo.png"], ["fig:UCI-CaseI-EO", "0.0261"]),
+        ("adult-2", ["adult-2.png"], ["fig:UCI-CaseII-Censoring", "pair, fresh attacker"]),
+        ("genki", ["genki.png", "genki-faces.png"], ["5792.62", "tb:errorTCNNE", "Laplace", "FNND, ours"]),
+        ("har", ["har.png"], ["fig:har:pca:top32", "recomputed", "Gaussian noise"]),
+        (
+            "utkface",
+            ["utkface.png", "utkface-ages.png", "utkface-faces-paper.png", "utkface-faces-ours.png"],
+            ["tab:my_label", "VGG16", "0.082", "NAED that sees S, ours"],
+        ),
+    ],
+)
+def test_a_page_with_its_figures_and_tables(small, tmp_path, name, figures, words):
+    told = []
+    [path] = reproduce(name, tmp_path, tell=told.append, progress=False)
+    text = path.read_text(encoding="utf-8")
+    assert f"fairveil reproduce {name} --profile quick" in text
+    for word in (*words, "torch", "Settings"):
+        assert word in text
+    for figure in figures:
+        assert (tmp_path / figure).stat().st_size > 5_000
+        assert figure in text
+    assert not list(tmp_path.glob(".*checkpoint"))
+    # A second run computes nothing and writes the same.
+    before, first = len(told), text
+    reproduce(name, tmp_path, tell=told.append, progress=False)
+    assert len(told) == before + 2
+    assert path.read_text(encoding="utf-8") == first
+
+
+def test_every_experiment_has_a_page():
+    assert list(EXPERIMENTS) == ["gaussian", "adult-1", "adult-eo", "adult-2", "genki", "har", "utkface"]
+
+
+def test_unknown_names_and_profiles(tmp_path):
+    with pytest.raises(InputError, match="no experiment 'mnist'"):
+        reproduce("mnist", tmp_path)
+    with pytest.raises(InputError, match="'quick' or 'paper'"):
+        reproduce("genki", tmp_path, "fast")
+
+
+def test_all_leaves_out_what_has_no_data(monkeypatch, tmp_path):
+    from fairveil import DataNotFound
+    from fairveil.paper import reproduce as module
+
+    def absent(*_, **__):
+        raise DataNotFound("HAR was not found. Get it from UCI.")
+
+    only = {"har": replace(EXPERIMENTS["har"], run=absent)}
+    monkeypatch.setattr(module, "EXPERIMENTS", only)
+    [index] = reproduce("all", tmp_path, tell=lambda text: None)
+    assert "Get it from UCI" in index.read_text()
+    with pytest.raises(DataNotFound):
+        reproduce("har", tmp_path, tell=lambda text: None)
+
+
+def test_a_store_computes_once_and_forgets_other_settings(tmp_path):
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return {"a": np.float64(1.5)}
+
+    path = tmp_path / "x.json"
+    assert Store(path, {"steps": 1}).get("one", compute) == {"a": 1.5}
+    assert Store(path, {"steps": 1}).get("one", compute) == {"a": 1.5}
+    assert len(calls) == 1
+    Store(path, {"steps": 2}).get("one", compute)
+    assert len(calls) == 2
+    path.write_text(path.read_text()[:20])  # a file that is no longer whole
+    Store(path, {"steps": 2}).get("one", compute)
+    assert len(calls) == 3
+    assert json.loads(path.read_text())["values"]["one"]["value"] == {"a": 1.5}
+
+
+def test_fresh_models_find_what_is_there_and_nothing_else():
+    generator = np.random.default_rng(0)
+    s = generator.integers(0, 2, 1200)
+    x = generator.normal(size=(1200, 6)).astype(np.float32)
+    shown = x + 2.0 * s[:, None] * np.eye(6, dtype=np.float32)[0]
+    networks = (Fresh((16,), epochs=8),)
+    for rows, low, high in ((shown, 0.8, 0.9), (x, 0.42, 0.58)):
+        train, test = Sample(rows[:600], s[:600].astype(float)), Sample(rows[600:], s[600:].astype(float))
+        assert low < strongest(train, test, networks, classes=2)["best"] < high
+    information = [
+        embedded_information(Sample(rows[:600], s[:600].astype(float)), Sample(rows[600:], s[600:].astype(float)),
+                             classes=2, embedding=Fresh((16, 4), epochs=8))
+        for rows in (shown, x)
+    ]  # fmt: skip
+    # Exact: 0.36 nats for a mean shift of two deviations.
+    assert 0.25 < information[0] < 0.5
+    assert information[1] < 0.1
+
+
+def test_vgg_takes_local_weights(tmp_path):
+    model = convolutions()
+    assert sum(isinstance(layer, torch.nn.Conv2d) for layer in model) == 13
+    torch.save({f"features.{name}": value for name, value in model.state_dict().items()}, tmp_path / "vgg.pth")
+    assert vgg_features(faces(3, 64, 3, 0), tmp_path / "vgg.pth").shape == (3, 2048)
+    (tmp_path / "bad.pth").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="no weights of VGG16"):
+        vgg_features(faces(3, 64, 3, 0), tmp_path / "bad.pth")
