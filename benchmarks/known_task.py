@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +70,12 @@ class Data:
         return self.parts[part].targets[self.target].to_numpy()
 
     def group(self, part: int) -> np.ndarray:
-        return self.s(part).astype(str).agg(" & ".join, axis=1).to_numpy()
+        return self._groups[part]
+
+    @cached_property
+    def _groups(self) -> list[np.ndarray]:
+        # Joining texts row by row takes seconds, and every point asks for it.
+        return [self.s(part).astype(str).agg(" & ".join, axis=1).to_numpy() for part in range(3)]
 
 
 @dataclass(frozen=True)
@@ -144,20 +150,22 @@ class Comparison:
 
     def representation(self, method: ALFR | FFVAE | LAFTR) -> Iterator[Point]:
         method.fit(self.data.x(0), self.data.y(0), sensitive_features=self.data.s(0))
+        applied = [method.apply(self.data.x(i)) for i in range(3)]
         for weight in method.weights:
             for seed in range(self.seeds):
-                tables = tuple(method.represent(self.data.x(i), weight, seed) for i in range(3))
+                tables = tuple(each.represent(weight, seed) for each in applied)
                 predicted = None
                 if not isinstance(method, FFVAE):
-                    predicted = tuple(method.predict(self.data.x(i), weight, seed) for i in (1, 2))
+                    predicted = tuple(each.predict(weight, seed) for each in applied[1:])
                 yield Point(weight, seed, tables, predicted)
 
     def zhang(self, fairness: str) -> Iterator[Point]:
         method = Zhang(WEIGHTS["Zhang"], fairness, seeds=self.seeds, steps=self.baseline_steps)
         method.fit(self.data.x(0), self.data.y(0), sensitive_features=self.data.s(0))
+        applied = [method.apply(self.data.x(i)) for i in (1, 2)]
         for weight in method.weights:
             for seed in range(self.seeds):
-                yield Point(weight, seed, predicted=tuple(method.predict(self.data.x(i), weight, seed) for i in (1, 2)))
+                yield Point(weight, seed, predicted=tuple(each.predict(weight, seed) for each in applied))
 
     def thresholds(self, constraint: str) -> Iterator[Point]:
         """The limit: a model that is told S, and one threshold (or a lottery of two) for each group."""

@@ -134,20 +134,42 @@ class Baseline(ABC):
             yield from zip(parameters, torch.autograd.grad(losses(batch).sum(), parameters), strict=True)
 
     @torch.no_grad()
-    def _of(self, X: Any, weight: float, seed: int, which: int) -> Tensor:
-        member = self.weights.index(float(weight)) * self.seeds + seed
-        found = self.outputs(self.codec.encode(read_table(X).arrow))[which]
-        assert found is not None
-        return found[member]
+    def apply(self, X: Any) -> "Applied":
+        """What every member makes of these rows, in one pass of all networks."""
+        codes, logits = self.outputs(self.codec.encode(read_table(X).arrow))
+        return Applied(self.weights, self.seeds, self.classes_, codes, logits)
 
     def represent(self, X: Any, weight: float, seed: int = 0) -> pd.DataFrame:
         """The representation of each row."""
-        z = self._of(X, weight, seed, 0).numpy()
-        return pd.DataFrame(z, columns=[f"z{i}" for i in range(z.shape[1])])
+        return self.apply(X).represent(weight, seed)
 
     def predict(self, X: Any, weight: float, seed: int = 0) -> NDArray[Any]:
         """The label that the method itself predicts."""
-        return np.asarray(self.classes_[self._of(X, weight, seed, 1).argmax(dim=1).numpy()])
+        return self.apply(X).predict(weight, seed)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Representations (members, rows, width) and logits (members, rows, classes) of some rows, where there are any."""
+
+    weights: Sequence[float]
+    seeds: int
+    classes: NDArray[Any]
+    codes: Tensor | None
+    logits: Tensor | None
+
+    def _of(self, values: Tensor | None, weight: float, seed: int) -> Tensor:
+        assert values is not None
+        return values[self.weights.index(float(weight)) * self.seeds + seed]
+
+    def represent(self, weight: float, seed: int = 0) -> pd.DataFrame:
+        """The representation of each row by one member."""
+        z = self._of(self.codes, weight, seed).numpy()
+        return pd.DataFrame(z, columns=[f"z{i}" for i in range(z.shape[1])])
+
+    def predict(self, weight: float, seed: int = 0) -> NDArray[Any]:
+        """The label that one member predicts."""
+        return np.asarray(self.classes[self._of(self.logits, weight, seed).argmax(dim=1).numpy()])
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:

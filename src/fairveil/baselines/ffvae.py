@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from fairveil.baselines.common import Baseline, Batch, cross_entropy
 from fairveil.errors import InputError
 from fairveil.sensitive import describe_sensitive
+from fairveil.tables import read_table
 
 _HIDDEN, _CODE = (100,), 16
 #: Of the decoder: one over the variance it expects around what it says.
@@ -80,15 +81,17 @@ class FFVAE(Baseline):
         return mean, log_variance, mean + (0.5 * log_variance).exp() * noise
 
     def outputs(self, x: Tensor) -> tuple[Any, Any]:
-        """One draw of (z, b); it predicts nothing itself."""
-        return self.code(x)[2], None
+        """One draw of z, without the latents of any sensitive column; it predicts nothing itself."""
+        return self.code(x)[2][..., :_CODE], None
 
     def represent(self, X: Any, weight: float, seed: int = 0, hide: Sequence[str] | None = None) -> pd.DataFrame:
         """(z, b) without the latents of the columns to hide: all of them if none are named."""
         hidden = self.columns if hide is None else tuple(hide)
         if set(hidden) - set(self.columns):
             raise InputError(f"There is no sensitive column {sorted(set(hidden) - set(self.columns))}.")
-        code = self._of(X, weight, seed, 0).numpy()
+        with torch.no_grad():
+            drawn = self.code(self.codec.encode(read_table(X).arrow))[2]
+        code = drawn[self.weights.index(float(weight)) * self.seeds + seed].numpy()
         owners = np.repeat(self.columns, self.sizes)
         kept = [*range(_CODE), *(_CODE + i for i, name in enumerate(owners) if name not in hidden)]
         names = [f"z{i}" for i in range(_CODE)] + [f"b{i}" for i in kept[_CODE:]]
