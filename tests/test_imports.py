@@ -19,7 +19,8 @@ ROOMS = [
     ["adversaries", "veil"],
     ["game"],
     ["estimators"],
-    ["noise", "paper", "baselines"],
+    ["noise", "baselines"],
+    ["paper"],
     ["demo"],
     ["cli"],
 ]

@@ -81,7 +81,7 @@ def small(monkeypatch):
         (har, {"budgets": (2.0, 8.0), "steps": 2, "our_steps": 2, "epochs": 1, "draws": 1}),
         (utkface, {"budgets": (0.003, 0.01), "steps": 2, "lessons": 2, "width": (4, 4, 4, 4), "noise": 4, "side": 16,
                    "epochs": 1, "age": replace(TINY, filters=(4,)), "batch": 16}),
-        (adult, {"nats": (1.0,), "budgets": (1.0,), "steps": 2, "our_steps": 2}),
+        (adult, {"nats": (1.0,), "budgets": (1.0,), "steps": 2, "our_steps": 2, "lessons": 3}),
     ):  # fmt: skip
         monkeypatch.setattr(module, "SIZES", {"quick": replace(module.SIZES["quick"], **changes)})
 

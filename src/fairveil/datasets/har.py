@@ -17,6 +17,7 @@ from fairveil.errors import DataNotFound, InputError, must_be
 
 _ROOT = "UCI HAR Dataset"
 _NAMES = (_ROOT, "har", "uci_har.tar.xz", f"{_ROOT}.zip", "UCI_HAR_Dataset.zip")
+_LABELS = "activity_labels.txt"
 _FEATURES, _SUBJECTS = 561, 30
 _ACTIVITIES = {"WALKING": 1722, "WALKING_UPSTAIRS": 1544, "WALKING_DOWNSTAIRS": 1406, "SITTING": 1777,
                "STANDING": 1906, "LAYING": 1944}  # fmt: skip
@@ -72,14 +73,13 @@ def _joined(first: Split, second: Split) -> Split:
 
 def _part(read: Read, part: str) -> tuple[pd.DataFrame, pd.Series, pd.Series]:
     """Features, subject and activity of one part."""
-    content = read(f"{part}/X_{part}.txt")
+    content, subjects, activities = (read(f"{part}/{name}_{part}.txt") for name in ("X", "subject", "y"))
+    titles, meanings = (read(name).decode(errors="replace").splitlines() for name in ("features.txt", _LABELS))
     try:
         features = pd.read_csv(io.BytesIO(content), sep=r"\s+", header=None, dtype=np.float32)
-        subject, code = (
-            np.loadtxt(io.BytesIO(read(f"{part}/{name}_{part}.txt")), dtype=int, ndmin=1) for name in ("subject", "y")
-        )
-        names = [line.split(maxsplit=1)[1] for line in read("features.txt").decode().splitlines() if line.strip()]
-        labels = dict(line.split(maxsplit=1) for line in read("activity_labels.txt").decode().splitlines() if line)
+        subject, code = (np.loadtxt(io.BytesIO(text), dtype=int, ndmin=1) for text in (subjects, activities))
+        names = [line.split(maxsplit=1)[1] for line in titles if line.strip()]
+        labels = dict(line.split(maxsplit=1) for line in meanings if line.strip())
     except (ValueError, IndexError) as error:
         raise InputError(f"The {part} part of UCI HAR cannot be read: a file is not of the expected form.") from error
     if features.shape != (len(subject), _FEATURES) or len(code) != len(subject) or len(names) != _FEATURES:
@@ -115,7 +115,7 @@ def _reader(path: Path) -> Read:
 
 def _unpacked(path: Path) -> dict[str, bytes]:
     """The files of an archive, by their path below the data set's folder."""
-    wanted = {"features.txt", "activity_labels.txt"} | {
+    wanted = {"features.txt", _LABELS} | {
         f"{part}/{name}_{part}.txt" for part in ("train", "test") for name in ("X", "y", "subject")
     }
     try:

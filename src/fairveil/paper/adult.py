@@ -49,11 +49,12 @@ class Sizes:
     budgets: tuple[float, ...]
     steps: int
     our_steps: int
+    lessons: int
 
 
 SIZES: dict[Profile, Sizes] = {
-    "quick": Sizes((0.7, 1.5, 3.0), (0.7, 1.1, 1.8), 800, 500),
-    "paper": Sizes((0.6, 0.9, 1.3, 2.0, 3.0, 4.2), (0.5, 0.7, 0.9, 1.1, 1.4, 1.8, 2.3), 8000, 1000),
+    "quick": Sizes((0.7, 1.5, 3.0), (0.7, 1.1, 1.8), 800, 500, 700),
+    "paper": Sizes((0.6, 0.9, 1.3, 2.0, 3.0, 4.2), (0.5, 0.7, 0.9, 1.1, 1.4, 1.8, 2.3), 8000, 1000, 1000),
 }
 
 
@@ -68,7 +69,7 @@ def encoders(case: Case, sizes: Sizes) -> dict[str, dict[str, Any]]:
                                         for what, sees in kinds.items()}  # fmt: skip
     for what, sees in kinds.items():
         architecture = "transport" if sees and case == "I" else "feedforward"
-        training = replace(default_training(architecture), steps=sizes.our_steps)
+        training = replace(default_training(architecture), steps=sizes.our_steps, lessons=sizes.lessons)
         found[f"ours, {what}"] = {"architecture": architecture, "training": training, "sees_sensitive": sees}
     return found
 
