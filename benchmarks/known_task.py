@@ -291,9 +291,11 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
 
     figure, axes = plt.subplots(1, 2, figsize=(12, 5.2), constrained_layout=True)
     means = rows.groupby(["method", "value"], sort=False)[["accuracy", "ΔDemP", "ΔEO"]].mean().reset_index()
+    # Dark colours first: ours come first in the table.
+    colours = [plt.colormaps["tab20"](i) for i in (*range(0, 20, 2), *range(1, 20, 2))]
     for i, (name, points) in enumerate(means.groupby("method", sort=False)):
         ours = name in ("universal", "task-aware") or str(name).startswith("FairClassifier")
-        style = {"marker": "o*sDv^<>PXhd"[i % 12], "color": f"C{i % 10}", "ms": 6 if ours else 4,
+        style = {"marker": "o*sDv^<>PXhd"[i % 12], "color": colours[i % 20], "ms": 6 if ours else 4,
                  "lw": 2 if ours else 0.9, "ls": "-" if ours else "--"}  # fmt: skip
         for axis, x in zip(axes, ("ΔDemP", "ΔEO"), strict=True):
             axis.plot(points[x], 100 * points["accuracy"], label=name if axis is axes[0] else None, **style)
