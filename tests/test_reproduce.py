@@ -38,7 +38,7 @@ def fake_genki():
 
 def fake_har():
     def part(rows, seed):
-        x = pd.DataFrame(np.random.default_rng(seed).random((rows, har.FEATURES)).astype(np.float32))
+        x = pd.DataFrame(np.random.default_rng(seed).random((rows, 40)).astype(np.float32))
         x.columns = [str(name) for name in x.columns]
         x.attrs["original"] = False
         activity = pd.Series(np.array(["SIT", "WALK"])[np.arange(rows) % 2])
@@ -166,21 +166,20 @@ def test_a_store_computes_once_and_forgets_other_settings(tmp_path):
 
 def test_fresh_models_find_what_is_there_and_nothing_else():
     generator = np.random.default_rng(0)
-    s = generator.integers(0, 2, 1200)
-    x = generator.normal(size=(1200, 6)).astype(np.float32)
+    half, rows = 2000, 4000
+    s = generator.integers(0, 2, rows)
+    x = generator.normal(size=(rows, 6)).astype(np.float32)
     shown = x + 2.0 * s[:, None] * np.eye(6, dtype=np.float32)[0]
     networks = (Fresh((16,), epochs=8),)
-    for rows, low, high in ((shown, 0.8, 0.9), (x, 0.42, 0.58)):
-        train, test = Sample(rows[:600], s[:600].astype(float)), Sample(rows[600:], s[600:].astype(float))
+    parts = [[Sample(rows[part], s[part].astype(float)) for part in (slice(half), slice(half, None))]
+             for rows in (shown, x)]  # fmt: skip
+    # A mean shift of two deviations: 84.1 % are right at best, and S is told 0.34 nats.
+    for (train, test), low, high in zip(parts, (0.81, 0.46), (0.87, 0.54), strict=True):
         assert low < strongest(train, test, networks, classes=2)["best"] < high
-    information = [
-        embedded_information(Sample(rows[:600], s[:600].astype(float)), Sample(rows[600:], s[600:].astype(float)),
-                             classes=2, embedding=Fresh((16, 4), epochs=8))
-        for rows in (shown, x)
-    ]  # fmt: skip
-    # Exact: 0.36 nats for a mean shift of two deviations.
-    assert 0.25 < information[0] < 0.5
-    assert information[1] < 0.1
+    told, nothing = (embedded_information(train, test, classes=2, embedding=Fresh((16, 4), epochs=8))
+                     for train, test in parts)  # fmt: skip
+    assert 0.2 < told < 0.36  # an embedding of a few thousand rows tells a part of it
+    assert nothing < 0.05
 
 
 def test_vgg_takes_local_weights(tmp_path):

@@ -34,11 +34,11 @@ class PixelEncoder(Encoder):
                              "[, channels]) or a folder. Use 'feedforward' for tables.")  # fmt: skip
         self.shape = layout.shape
         self.snap = Snap(layout)
-        self.spread = nn.Parameter(torch.zeros(members, 1, 1))
+        self.spread = nn.Parameter(torch.zeros(members, 1, 1)) if spec.release == "sampled" else None
 
     def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
         """Draw around the proposed image."""
-        if self.spec.release != "sampled":
+        if self.spread is None:
             return Release(proposal, proposal[..., :0])
         deviation = START_DEVIATION * torch.exp(self.spread.clamp(-6.0, 6.0))
         values = self.snap(proposal + deviation * noise.normal)
@@ -47,8 +47,8 @@ class PixelEncoder(Encoder):
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """Draw all layers."""
         initialise(self, generators)
-        with torch.no_grad():
-            self.spread.zero_()
+        if self.spread is not None:
+            nn.init.zeros_(self.spread)
 
 
 class Transposed(PixelEncoder):
