@@ -41,13 +41,14 @@ PRINTED_LOSS = 0.10
 Images = NDArray[Any]
 
 GENDERS, EXPRESSIONS = ("male", "female"), ("not smiling", "smiling")
-#: The paper's adversary: two convolutions and two dense layers, all with batch norm.
-_ADVERSARY = ("conv32", "conv64", 1024, 1024)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What sets the profiles apart. draws: of the training images, for attackers who own the encoder."""
+    """What sets the profiles apart. draws: of the training images, for attackers who own the encoder.
+
+    rate, adversary: of the paper's training. ours: the encoders that are also trained our way.
+    """
 
     budgets: tuple[float, ...]
     steps: int
@@ -55,32 +56,39 @@ class Sizes:
     epochs: int
     starts: int
     draws: int
+    rate: float
+    adversary: tuple[int | str, ...]
+    ours: tuple[str, ...]
 
 
+#: The paper's adversary: two convolutions and two dense layers, all with batch norm.
+_ADVERSARY = ("conv32", "conv64", 1024, 1024)
 SIZES: dict[Profile, Sizes] = {
-    "quick": Sizes((1.0, 3.0, 5.0), 1200, 800, 15, 1, 3),
-    "paper": Sizes((1.0, 2.0, 3.0, 4.0, 5.0), 20_000, 6000, 40, 3, 5),
+    "quick": Sizes((1.0, 3.0, 5.0), 800, 600, 12, 1, 2, 1e-3, ("conv16", "conv32", 256), ("FNND",)),
+    "paper": Sizes((1.0, 2.0, 3.0, 4.0, 5.0), 20_000, 6000, 40, 3, 5, 2e-4, _ADVERSARY, ("FNND", "TCNND")),
 }
 
 
 def encoders(sizes: Sizes) -> dict[str, dict[str, Any]]:
     """Settings by name: the paper's two encoders as it trains them, and both as we would."""
-    paper = fv.Training(steps=sizes.steps, batch_size=200, adversary_steps=1, learning_rate=2e-4,
-                        adversary_learning_rate=2e-4, hidden=(256, 256, 256), noise_dim=100, normalise=True,
-                        residual=False, adversary_hidden=(_ADVERSARY,), adversary_dropout=0.0, adversary_decay=0.0,
+    paper = fv.Training(steps=sizes.steps, batch_size=200, adversary_steps=1, learning_rate=sizes.rate,
+                        adversary_learning_rate=sizes.rate, hidden=(256, 256, 256), noise_dim=100, normalise=True,
+                        residual=False, adversary_hidden=(sizes.adversary,), adversary_dropout=0.0, adversary_decay=0.0,
                         average=0.0, final_rate=1.0, rounds=10, validation=0.05, held_out=0.1)  # fmt: skip
     ours = fv.Training(steps=sizes.our_steps, batch_size=256, adversary_steps=2, learning_rate=1e-3,
                        adversary_learning_rate=1e-3, hidden=(256, 256, 256), noise_dim=100,
-                       adversary_hidden=(("conv32", "conv64", 256), (256,)), adversary_dropout=0.1,
+                       adversary_hidden=(("conv16", "conv32", 256), (256,)), adversary_dropout=0.1,
                        adversary_decay=0.3, rounds=10, validation=0.05, held_out=0.1)  # fmt: skip
     penalty = fv.Penalty(rho=20.0, growth=1.1, every=2000)
     paper_setting = {"release": "probabilities", "constraint": penalty, "distortion": "squared"}
-    return {
+    found: dict[str, dict[str, Any]] = {
         "FNND": {"architecture": "feedforward", "training": paper, **paper_setting},
         "TCNND": {"architecture": "transposed", "training": replace(paper, hidden=(256, 128)), **paper_setting},
-        "FNND, ours": {"architecture": "feedforward", "training": ours},
-        "TCNND, ours": {"architecture": "transposed", "training": replace(ours, hidden=(256, 128))},
     }
+    for name in sizes.ours:
+        architecture, hidden = ("feedforward", (256, 256, 256)) if name == "FNND" else ("transposed", (256, 128))
+        found[f"{name}, ours"] = {"architecture": architecture, "training": replace(ours, hidden=hidden)}
+    return found
 
 
 @dataclass(frozen=True)
