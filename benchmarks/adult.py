@@ -13,13 +13,14 @@ import time
 import numpy as np
 import pandas as pd
 
-from common import EIGHT, PAPER, run_parts
+from common import EIGHT, run_parts
 from fairveil import BudgetNotMet, FairEncoder, FairFrontier, Training
 from fairveil.auditing import probe
 from fairveil.datasets import Split, load_adult
 from fairveil.demo import audit_release, release_shuffled
 from fairveil.objectives import make_distortion
 from fairveil.objectives.distortion import Release
+from fairveil.paper.adult import TRAINING
 from fairveil.schema import Schema
 from fairveil.tables import read_table
 
@@ -182,7 +183,7 @@ def paper() -> None:
     for sees in (False, True):
         for budget in (1.0, 3.0):
             encoder = FairEncoder({"categorical": budget, "continuous": 0.05}, schema=schema, release="probabilities",
-                                  constraint="penalty", sees_sensitive=sees, training=PAPER,
+                                  constraint="penalty", sees_sensitive=sees, training=TRAINING,
                                   random_state=0)  # fmt: skip
             try:
                 encoder.fit(train.X, sensitive_features=train.S)

@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 
 import fairveil as fv
-from common import PAPER
 from fairveil.auditing import probe
 from fairveil.datasets import load_adult
 from fairveil.metrics import demographic_parity_gap, equalized_odds_gap
+from fairveil.paper.adult import TRAINING
 
 #: Prototype methods learn from this many rows: on all of them fairlearn's takes many minutes.
 SOME_ROWS = 1500
@@ -153,7 +153,7 @@ def paper_setting(adult: Adult) -> Iterator[Release]:
     schema = fv.Schema.infer(adult.train.X, scale="range")
     for budget in (1.0, 3.0):
         encoder = fv.FairEncoder({"categorical": budget, "continuous": 0.05}, schema=schema, release="probabilities",
-                                 constraint="penalty", training=replace(PAPER, steps=1000),
+                                 constraint="penalty", training=replace(TRAINING, steps=1000),
                                  random_state=0, progress=False)  # fmt: skip
         encoder.fit(adult.train.X, sensitive_features=adult.train.S)
         yield Release(f"{budget:g} nats", encoder.transform(adult.train.X), encoder.transform(adult.test.X))

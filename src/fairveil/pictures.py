@@ -85,7 +85,7 @@ def read_folder(folder: str | Path, size: tuple[int, int] | None = None) -> tupl
 
     root = Path(folder)
     if not root.is_dir():
-        raise InputError(f"{root.name!r} is not a folder of images.")
+        raise InputError(f"{root.name!r} is not a folder of images. Give a table, an array, or such a folder.")
     names = sorted(file.name for file in root.iterdir() if file.suffix.lower() in _SUFFIXES)
     if not names:
         raise InputError(f"The folder {root.name!r} holds no images ({', '.join(_SUFFIXES)}).")

@@ -20,8 +20,8 @@ from fairveil.datasets.adult import Case
 from fairveil.estimators.training import Trained
 from fairveil.game import default_training
 from fairveil.metrics import demographic_parity_gap, equalized_odds_gap
-from fairveil.paper.games import of_training, release_table
-from fairveil.paper.results import Figure, Page, Profile, Store, Table
+from fairveil.paper.games import measured, of_training, release_table
+from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
 
 #: Networks and rates of the authors' code for Adult (soft vectors, one small adversary, no average, no decay).
 TRAINING = fv.Training(steps=2000, batch_size=2048, adversary_steps=1, learning_rate=1e-3,
@@ -133,12 +133,8 @@ def _points(
     found: dict[str, dict[float, dict[str, Any]]] = {}
     for name, chosen in encoders(case, sizes).items():
         keys = {budget: f"{name}, D = {budget:g}" for budget in bench.budgets(name)}
-        if not all(key in store.values for key in keys.values()):
-            with store.resumable(name) as checkpoint:
-                members = bench.trained(name, chosen, checkpoint, progress=progress)
-            for key, trained in zip(keys.values(), members, strict=True):
-                store.get(key, partial(bench.of_member, trained))
-        found[name] = {budget: store.values[key]["value"] for budget, key in keys.items()}
+        train = partial(bench.trained, name, chosen, progress=progress)
+        found[name], _ = measured(store, name, keys, train, bench.of_member)
     return original, found, store
 
 
@@ -147,8 +143,8 @@ def run_1(folder: Path, profile: Profile, tell: Callable[[str], None], *, progre
     original, found, store = _points("I", folder, profile, tell, progress=progress)
     _draw_trade_offs(folder / "adult-1.png", original, found, ["sex"], {"sex": "gender"}, _mark_case_1)
     summary = [
-        f"Baseline on original rows (fresh LightGBM): salary {_percent(original['salary'])}, gender "
-        f"{_percent(original['S']['sex'])}, ΔDemP {original['ΔDemP']['sex']:.3f}. The paper's networks: 84.5 %, 85 %, "
+        f"Baseline on original rows (fresh LightGBM): salary {percent(original['salary'])}, gender "
+        f"{percent(original['S']['sex'])}, ΔDemP {original['ΔDemP']['sex']:.3f}. The paper's networks: 84.5 %, 85 %, "
         "0.20.",
         *_soft_leak(found, "sex"), *_best_at(found, "sex", 0.06, "the paper prints 81 % without, ALFR 83 % and LAFTR "
                                              "83.5 % with knowledge of the task"),
@@ -167,14 +163,14 @@ def run_eo(folder: Path, profile: Profile, tell: Callable[[str], None], *, progr
     points = [("original", "", original), *((n, b, v) for n, values in found.items() for b, v in values.items())]
     for name, budget, value in points:
         odds = {int(y): gap for y, gap in value["ΔEO"].items()}
-        rows.append([name, budget, _percent(value["salary"]), f"{odds[1]:.4f}", f"{odds[0]:.4f}",
+        rows.append([name, budget, percent(value["salary"]), f"{odds[1]:.4f}", f"{odds[0]:.4f}",
                      f"{odds[0] + odds[1]:.4f}", f"{value['ΔDemP']['sex']:.4f}"])  # fmt: skip
     least = min(((sum(v["ΔEO"].values()), n, v) for n, values in found.items() for v in values.values()),
                 key=lambda found: found[0])  # fmt: skip
     summary = [
         "No encoder here was told of the salary, nor trained for equalized odds: hiding gender gives it away.",
-        f"Least ΔEO(0) + ΔEO(1): {least[0]:.4f} by {least[1]}, salary {_percent(least[2]['salary'])}. The paper prints "
-        f"{PRINTED_EO[0] + PRINTED_EO[1]:.4f} above {_percent(PRINTED_EO['salary'])}.",
+        f"Least ΔEO(0) + ΔEO(1): {least[0]:.4f} by {least[1]}, salary {percent(least[2]['salary'])}. The paper prints "
+        f"{PRINTED_EO[0] + PRINTED_EO[1]:.4f} above {percent(PRINTED_EO['salary'])}.",
     ]  # fmt: skip
     return Page("adult-eo", "UCI Adult, case I: equalized odds", summary,
                 [Table("Equalized odds", ["encoder", "D", "salary", "ΔEO(1)", "ΔEO(0)", "sum", "ΔDemP"], rows)],
@@ -189,8 +185,8 @@ def run_2(folder: Path, profile: Profile, tell: Callable[[str], None], *, progre
     labels = {"sex": "gender", "relationship": "relationship", "pair": "(gender, relationship)"}
     _draw_trade_offs(folder / "adult-2.png", original, found, names, labels, _mark_case_2)
     summary = [
-        f"Baseline on original rows: salary {_percent(original['salary'])}; "
-        + ", ".join(f"{labels[n]} {_percent(original['S'][n])} (ΔDemP {original['ΔDemP'][n]:.3f}, printed "
+        f"Baseline on original rows: salary {percent(original['salary'])}; "
+        + ", ".join(f"{labels[n]} {percent(original['S'][n])} (ΔDemP {original['ΔDemP'][n]:.3f}, printed "
                     f"{PRINTED_2_GAPS[n]:g})" for n in names) + ".",
         *_soft_leak(found, "pair"),
     ]  # fmt: skip
@@ -201,9 +197,9 @@ def run_2(folder: Path, profile: Profile, tell: Callable[[str], None], *, progre
             left = ", ".join(f"{labels[n]} {100 * least['ΔDemP'][n] / original['ΔDemP'][n]:.0f} % "
                              f"({100 * PRINTED_2_LEFT[n]:.0f})" for n in names)  # fmt: skip
             summary.append(
-                f"{encoder}, with at least 94 % of the baseline's salary accuracy ({_percent(least['salary'])}): "
-                f"gender {_percent(least['S']['sex'])} (66 %), relationship {_percent(least['S']['relationship'])} "
-                f"(45 %), the pair {_percent(least['S']['pair'])} (41 %); of ΔDemP is left: {left}. In brackets: as "
+                f"{encoder}, with at least 94 % of the baseline's salary accuracy ({percent(least['salary'])}): "
+                f"gender {percent(least['S']['sex'])} (66 %), relationship {percent(least['S']['relationship'])} "
+                f"(45 %), the pair {percent(least['S']['pair'])} (41 %); of ΔDemP is left: {left}. In brackets: as "
                 "printed."
             )
     return Page("adult-2", "UCI Adult, case II: hide gender and relationship", summary,
@@ -211,10 +207,6 @@ def run_2(folder: Path, profile: Profile, tell: Callable[[str], None], *, progre
                 [Figure("adult-2.png", "Figs. fig:UCI-CaseII-Censoring and fig:UCI-CaseII-fairness: salary against "
                         "what is found of S, and against ΔDemP.")],
                 {"profile": profile, **encoders("II", SIZES[profile])}, store.seconds)  # fmt: skip
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
 
 
 def _soft_leak(found: dict[str, dict[float, dict[str, Any]]], secret: str) -> list[str]:
@@ -225,7 +217,7 @@ def _soft_leak(found: dict[str, dict[float, dict[str, Any]]], secret: str) -> li
             budget, value = max(values.items())
             lines.append(
                 f"{name} at {budget:g} nats: the adversary of the training is right in "
-                f"{_percent(value['training adversary'])}, a fresh attacker in {_percent(value['S'][secret])}: soft "
+                f"{percent(value['training adversary'])}, a fresh attacker in {percent(value['S'][secret])}: soft "
                 "vectors carry S in their fine structure."
             )
     return lines
@@ -236,7 +228,7 @@ def _best_at(found: dict[str, dict[float, dict[str, Any]]], secret: str, gap: fl
     if not within:
         return []
     salary, name, value = max(within, key=lambda found: found[0])
-    return [f"Most salary accuracy at ΔDemP of at most {gap:g}: {_percent(salary)} by {name} (ΔDemP "
+    return [f"Most salary accuracy at ΔDemP of at most {gap:g}: {percent(salary)} by {name} (ΔDemP "
             f"{value['ΔDemP'][secret]:.3f}); {beside}."]  # fmt: skip
 
 
@@ -245,8 +237,8 @@ def _table(original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]
     points = [("original", "", original), *((n, b, v) for n, values in found.items() for b, v in values.items())]
     for name, budget, value in points:
         training = value.get("training adversary")
-        rows.append([name, budget, value.get("held out"), _percent(value["salary"]),
-                     *(_percent(value["S"][n]) for n in names), "" if training is None else _percent(training),
+        rows.append([name, budget, value.get("held out"), percent(value["salary"]),
+                     *(percent(value["S"][n]) for n in names), "" if training is None else percent(training),
                      *(f"{value['ΔDemP'][n]:.3f}" for n in names),
                      "" if value.get("met", True) else "bound not met on held-out rows"])  # fmt: skip
     return Table(

@@ -53,8 +53,8 @@ class Fresh:
 
     def predict(self, train: Sample, tests: Sequence[Rows], *, classes: int | None, seed: int = 0) -> list[Rows]:
         """Probabilities (rows, classes), or numbers, for several sets of rows; a tenth of the training rows stops."""
-        x, order = train.features(), np.random.default_rng(seed).permutation(len(train.x))
-        held, kept = order[: len(order) // 10], order[len(order) // 10 :]
+        x = train.features()
+        held, kept = _tenth(len(x), seed)
         features = [Sample(rows, train.y).features() for rows in tests]
         found: list[list[Rows]] = []
         for start in range(self.starts):
@@ -78,8 +78,7 @@ def strongest(
     there is no linear model: it would take longer than all others together, and finds less.
     """
     x, z = train.features(), test.features()
-    order = np.random.default_rng(seed).permutation(len(x))
-    held, kept = order[: len(order) // 10], order[len(order) // 10 :]
+    held, kept = _tenth(len(x), seed)
     flat, flat_test = x.reshape(len(x), -1), z.reshape(len(z), -1)
     models: list[tuple[str, Model, NDArray[np.float32], NDArray[np.float32]]] = []
     for number, fresh in enumerate(networks):
@@ -102,10 +101,16 @@ def embedded_information(train: Sample, test: Sample, *, classes: int, embedding
 
     components: principal components that are kept of a wide embedding.
     """
-    x, order = train.features(), np.random.default_rng(seed).permutation(len(train.x))
-    held, kept = order[: len(order) // 10], order[len(order) // 10 :]
+    x = train.features()
+    held, kept = _tenth(len(x), seed)
     network = embedding.network(classes, seed).fit(x[kept], train.y[kept], x[held], train.y[held])
     found = network.embed(test.features())
     if components is not None:
         found = PCA(min(components, found.shape[1]), random_state=seed).fit_transform(found)
     return max(mixed_mutual_information(found, test.y.astype(np.int64)), 0.0)
+
+
+def _tenth(rows: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A tenth of the rows, to stop and to choose by, and the others."""
+    order = np.random.default_rng(seed).permutation(rows)
+    return order[: rows // 10], order[rows // 10 :]

@@ -1,6 +1,9 @@
 """What the experiments do with trained members: release, and the figures of the training itself."""
 
 import secrets
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fairveil.estimators.training import Trained
+from fairveil.paper.results import Store
 from fairveil.pictures import read_pictures
 from fairveil.veil import Veil
 
@@ -32,6 +36,29 @@ def release_table(veil: Veil, table: pd.DataFrame, s: pd.DataFrame | None = None
 
 def _shown(veil: Veil, s: pd.DataFrame | None) -> pa.Table | None:
     return pa.Table.from_pandas(s, preserve_index=False) if veil.sees_sensitive else None
+
+
+def measured(
+    store: Store,
+    name: str,
+    keys: Mapping[float, str],
+    train: Callable[[Path], list[Trained]],
+    measure: Callable[[Trained], dict[str, Any]],
+    *,
+    anew: bool = False,
+) -> tuple[dict[float, dict[str, Any]], list[Trained]]:
+    """What is measured of every member of one game, by budget; and the members, if they had to be trained.
+
+    keys: the name of each member's value in the store, in the order of the members. They are trained if a value is
+    missing, or `anew`.
+    """
+    members: list[Trained] = []
+    if anew or not all(key in store.values for key in keys.values()):
+        with store.resumable(name) as checkpoint:
+            members = train(checkpoint)
+        for key, trained in zip(keys.values(), members, strict=True):
+            store.get(key, partial(measure, trained))
+    return {budget: store.values[key]["value"] for budget, key in keys.items()}, members
 
 
 def of_training(trained: Trained) -> dict[str, Any]:

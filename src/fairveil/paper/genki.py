@@ -6,6 +6,7 @@ original ones; so do we, and beside it on censored ones.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from fairveil.datasets import ImageSplit, load_genki
 from fairveil.estimators.training import Trained
 from fairveil.noise import analytic_gaussian_epsilon, gaussian_epsilon, laplace_epsilon
 from fairveil.paper.fresh import Fresh, Sample, embedded_information, strongest
-from fairveil.paper.games import of_training, release_pictures
-from fairveil.paper.results import Figure, Page, Profile, Store, Table
-from fairveil.veil import Veil
+from fairveil.paper.games import measured, of_training, release_pictures
+from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
 
 PIXELS = 256
+#: The picture of perturbed faces.
+FACES = "genki-faces.png"
 #: Table `tb:genki`, as printed.
 PRINTED = {
     "Laplace": {1: 5792.61, 2: 4096.0, 3: 3344.36, 4: 2896.31, 5: 2590.53, 100: 579.26, 1000: 183.17},
@@ -159,10 +161,11 @@ class Bench:
                                    **settings)  # fmt: skip
         return frontier.train_all(self.train.X, sensitive_features=self.train.S)[1]
 
-    def release(self, veil: Veil) -> Released:
-        """A release as it would be handed on, with further draws of the training images."""
-        draws = [release_pictures(veil, self.train.X) for _ in range(self.sizes.draws)]
-        return Released(draws, release_pictures(veil, self.test.X))
+    def of_member(self, trained: Trained) -> dict[str, Any]:
+        """Release, with further draws of the training images, and measure."""
+        draws = [release_pictures(trained.veil, self.train.X) for _ in range(self.sizes.draws)]
+        released = Released(draws, release_pictures(trained.veil, self.test.X))
+        return {**self.measure(released), **of_training(trained)}
 
 
 def run(folder: Path, profile: Profile, tell: Callable[[str], None], *, progress: bool = True) -> Page:
@@ -172,9 +175,15 @@ def run(folder: Path, profile: Profile, tell: Callable[[str], None], *, progress
     store = Store(folder / "genki.json", {"profile": profile, "encoders": encoders(sizes), "sizes": sizes}, tell=tell)
     original = store.get("original", lambda: bench.measure(Released([bench.train.X], bench.test.X)))
     found: dict[str, dict[float, dict[str, Any]]] = {}
-    faces: Images | None = None
+    lacks = not (folder / FACES).exists()
     for name, settings in encoders(sizes).items():
-        found[name], faces = _measured(bench, store, name, settings, faces, progress=progress)
+        keys = {budget: f"{name}, D = {budget:g}" for budget in sizes.budgets}
+        train = partial(bench.trained, settings, progress=progress)
+        shown = name == "FNND"
+        found[name], members = measured(store, name, keys, train, bench.of_member, anew=lacks and shown)
+        if members and shown:
+            faces = [release_pictures(member.veil, bench.test.X[:8]) for member in members]
+            _draw_faces(folder / FACES, bench.test.X[:8], faces, sizes.budgets)
     for kind in ("Laplace", "Gaussian"):
         found[kind] = {}
         for budget in sizes.budgets:
@@ -184,41 +193,14 @@ def run(folder: Path, profile: Profile, tell: Callable[[str], None], *, progress
                 return bench.measure(Released(many, noisy(kind, budget, bench.test.X, 0)))
 
             found[kind][budget] = store.get(f"{kind}, D = {budget:g}", measure)
-    figures = [*_figures(folder, original, found, sizes.budgets)]
-    if faces is not None:
-        _draw_faces(folder / "genki-faces.png", bench.test.X[:8], faces, sizes.budgets)
-    if (folder / "genki-faces.png").exists():
-        figures.append(
-            Figure("genki-faces.png", "Fig. fig:privatizedimages: original faces and FNND's, by distortion.")
-        )
+    caption = "Fig. fig:privatizedimages: original faces and FNND's, by distortion."
+    figures = [*_figures(folder, original, found, sizes.budgets), Figure(FACES, caption)]
     return Page(
         "genki", "GENKI: hide gender, keep the expression", _summary(original, found, sizes.budgets, profile),
         [_leakage_table(original, found), _epsilon_table(), _errors_table("FNND", original, found),
          _errors_table("TCNND", original, found)],
         figures, {"profile": profile, **encoders(sizes)}, store.seconds,
     )  # fmt: skip
-
-
-def _measured(
-    bench: Bench, store: Store, name: str, settings: dict[str, Any], faces: Images | None, *,
-    progress: bool,
-) -> tuple[dict[float, dict[str, Any]], Images | None]:  # fmt: skip
-    """Every budget of one encoder; and, of the first one trained here, a few faces."""
-    budgets = bench.sizes.budgets
-    keys = {budget: f"{name}, D = {budget:g}" for budget in budgets}
-    if not all(key in store.values for key in keys.values()):
-        with store.resumable(name) as checkpoint:
-            members = bench.trained(settings, checkpoint, progress=progress)
-        drawn = []
-        for budget, trained in zip(budgets, members, strict=True):
-
-            def measure(trained: Trained = trained) -> dict[str, Any]:
-                return {**bench.measure(bench.release(trained.veil)), **of_training(trained)}
-
-            store.get(keys[budget], measure)
-            drawn.append(release_pictures(trained.veil, bench.test.X[:8]))
-        faces = np.stack(drawn) if faces is None else faces
-    return {budget: store.values[key]["value"] for budget, key in keys.items()}, faces
 
 
 def _summary(
@@ -230,22 +212,18 @@ def _summary(
     lost = {name: original["expression"] - value["expression"] for name, value in at.items()}
     listed = ", ".join(f"{name} {100 * value:.1f} %" for name, value in gender.items())
     return [
-        f"Baseline on original images: gender {_percent(original['gender']['best'])} (fresh attackers), expression "
-        f"{_percent(original['expression'])}; the prior of both is 50 %. 200 test images: one standard error is about "
+        f"Baseline on original images: gender {percent(original['gender']['best'])} (fresh attackers), expression "
+        f"{percent(original['expression'])}; the prior of both is 50 %. 200 test images: one standard error is about "
         "3 points.",
         f"Gender by the best fresh attacker at D = {largest:g}: {listed}.",
         f"Expression at D = {largest:g}, trained on censored and tested on original images: FNND loses "
         f"{100 * lost['FNND']:.1f} points, TCNND {100 * lost['TCNND']:.1f}; the paper reports "
         f"{100 * PRINTED_LOSS:.0f} %.",
         "The paper's leakage is the accuracy of the adversary from training; a fresh one finds more "
-        f"(FNND: {_percent(at['FNND']['training adversary'])} against {_percent(gender['FNND'])} at D = {largest:g}).",
+        f"(FNND: {percent(at['FNND']['training adversary'])} against {percent(gender['FNND'])} at D = {largest:g}).",
         *(["`quick` trains for fewer steps than the paper: its figures show the shape of the trade-off, and differ by "
            "some points."] if profile == "quick" else []),
     ]  # fmt: skip
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
 
 
 def _leakage_table(original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]]]) -> Table:
@@ -254,10 +232,10 @@ def _leakage_table(original: dict[str, Any], found: dict[str, dict[float, dict[s
             "original",
             0,
             "",
-            _percent(original["gender"]["best"]),
+            percent(original["gender"]["best"]),
             "",
-            _percent(original["expression"]),
-            _percent(original["expression"]),
+            percent(original["expression"]),
+            percent(original["expression"]),
             1.0,
             1.0,
             "",
@@ -267,9 +245,9 @@ def _leakage_table(original: dict[str, Any], found: dict[str, dict[float, dict[s
         for budget, value in values.items():
             shares = [a / b if b else None for a, b in zip(value["information"], original["information"], strict=True)]
             training = value.get("training adversary")
-            rows.append([name, budget, value["distortion"], _percent(value["gender"]["best"]),
-                         "" if training is None else _percent(training), _percent(value["expression"]),
-                         _percent(value["expression, released"]), *shares,
+            rows.append([name, budget, value["distortion"], percent(value["gender"]["best"]),
+                         "" if training is None else percent(training), percent(value["expression"]),
+                         percent(value["expression, released"]), *shares,
                          "" if value.get("met", True) else "bound not met on held-out images"])  # fmt: skip
     return Table(
         "Gender and expression (Fig. fig:privacyutility_mi)",
@@ -346,7 +324,7 @@ def _figures(
                    "normalised information against distortion.")]  # fmt: skip
 
 
-def _draw_faces(path: Path, originals: Images, faces: Images, budgets: Sequence[float]) -> None:
+def _draw_faces(path: Path, originals: Images, faces: Sequence[Images], budgets: Sequence[float]) -> None:
     from matplotlib.figure import Figure as Canvas
 
     rows = [originals, *faces]

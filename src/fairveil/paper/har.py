@@ -20,8 +20,8 @@ from fairveil.columns import Column
 from fairveil.datasets import Split, load_har
 from fairveil.estimators.training import Trained
 from fairveil.paper.fresh import Fresh, Sample, embedded_information, strongest
-from fairveil.paper.games import of_training, release_table
-from fairveil.paper.results import Figure, Page, Profile, Store, Table
+from fairveil.paper.games import measured, of_training, release_table
+from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
 from fairveil.schema import Schema
 
 FEATURES, SUBJECTS = 561, 30
@@ -123,11 +123,11 @@ class Bench:
                                    schema=self.schema, **settings)  # fmt: skip
         return frontier.train_all(self.train.X, sensitive_features=self.train.S)[1]
 
-    def release(self, trained: Trained) -> tuple[list[pd.DataFrame], pd.DataFrame]:
-        """Draws of the training rows, and one of the test rows."""
+    def of_member(self, trained: Trained) -> dict[str, Any]:
+        """Release, with further draws of the training rows, and measure."""
         parts = [release_table(trained.veil, part.X, part.S)
                  for part in (*[self.train] * self.sizes.draws, self.test)]  # fmt: skip
-        return parts[:-1], parts[-1]
+        return {**self.measure(parts[:-1], parts[-1]), **of_training(trained)}
 
     def measure_noise(self, budget: float) -> dict[str, Any]:
         """The same with independent Gaussian noise of the same distortion."""
@@ -146,16 +146,8 @@ def run(folder: Path, profile: Profile, tell: Callable[[str], None], *, progress
     found: dict[str, dict[float, dict[str, Any]]] = {}
     for name, settings in encoders(sizes).items():
         keys = {budget: f"{name}, D = {budget:g}" for budget in sizes.budgets}
-        if not all(key in store.values for key in keys.values()):
-            with store.resumable(name) as checkpoint:
-                members = bench.trained(settings, checkpoint, progress=progress)
-            for budget, trained in zip(sizes.budgets, members, strict=True):
-
-                def measure(trained: Trained = trained) -> dict[str, Any]:
-                    return {**bench.measure(*bench.release(trained)), **of_training(trained)}
-
-                store.get(keys[budget], measure)
-        found[name] = {budget: store.values[key]["value"] for budget, key in keys.items()}
+        train = partial(bench.trained, settings, progress=progress)
+        found[name], _ = measured(store, name, keys, train, bench.of_member)
     found[NOISE] = {}
     for budget in sizes.budgets:
         measure_noise = partial(bench.measure_noise, budget)
@@ -171,16 +163,12 @@ def run(folder: Path, profile: Profile, tell: Callable[[str], None], *, progress
     )  # fmt: skip
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
 def _summary(
     original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]]], profile: Profile, *, recomputed: bool
 ) -> list[str]:
     lines = [
-        f"Baseline on original rows: identity {_percent(original['identity']['best'])} (of 30; fresh attackers), "
-        f"activity {_percent(original['activity'])}."
+        f"Baseline on original rows: identity {percent(original['identity']['best'])} (of 30; fresh attackers), "
+        f"activity {percent(original['activity'])}."
     ]
     enough = [
         (value["identity"]["best"], name, budget, value["activity"])
@@ -191,16 +179,16 @@ def _summary(
     if enough:
         identity, name, budget, activity = min(enough)
         lines.append(
-            f"Least identity with the activity within 10 points of its baseline: {_percent(identity)} by {name} at the "
-            f"paper's D = {budget:g} (activity {_percent(activity)}); asked: 27 %."
+            f"Least identity with the activity within 10 points of its baseline: {percent(identity)} by {name} at the "
+            f"paper's D = {budget:g} (activity {percent(activity)}); asked: 27 %."
         )
     for budget, printed in PRINTED.items():
         values = found["FNND"].get(float(budget))
         if values is not None:
             lines.append(
-                f"The paper prints an identity of {_percent(printed)} at D = {budget}, found by the adversary of the "
-                f"training. Its network, trained here: {_percent(values['training adversary'])} by that adversary, "
-                f"{_percent(values['identity']['best'])} by a fresh one; activity {_percent(values['activity'])}."
+                f"The paper prints an identity of {percent(printed)} at D = {budget}, found by the adversary of the "
+                f"training. Its network, trained here: {percent(values['training adversary'])} by that adversary, "
+                f"{percent(values['identity']['best'])} by a fresh one; activity {percent(values['activity'])}."
             )
     if recomputed:
         lines.append("The features are recomputed from the raw signals, not UCI's own file (see the data's notes).")
@@ -210,14 +198,14 @@ def _summary(
 
 
 def _table(original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]]]) -> Table:
-    rows: list[list[object]] = [["original", 0, "", _percent(original["identity"]["best"]), "",
-                                 _percent(original["activity"]), 1.0, 1.0, ""]]  # fmt: skip
+    rows: list[list[object]] = [["original", 0, "", percent(original["identity"]["best"]), "",
+                                 percent(original["activity"]), 1.0, 1.0, ""]]  # fmt: skip
     for name, values in found.items():
         for budget, value in values.items():
             shares = [a / b if b else None for a, b in zip(value["information"], original["information"], strict=True)]
             training = value.get("training adversary")
-            rows.append([name, budget, value["distortion"], _percent(value["identity"]["best"]),
-                         "" if training is None else _percent(training), _percent(value["activity"]), *shares,
+            rows.append([name, budget, value["distortion"], percent(value["identity"]["best"]),
+                         "" if training is None else percent(training), percent(value["activity"]), *shares,
                          "" if value.get("met", True) else "bound not met on held-out rows"])  # fmt: skip
     return Table(
         "Identity and activity (Fig. fig:harprivacy)",

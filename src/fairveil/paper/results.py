@@ -107,6 +107,11 @@ def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")
 
 
+def percent(value: float) -> str:
+    """A share as it is shown."""
+    return f"{100 * value:.1f} %"
+
+
 @dataclass(frozen=True)
 class Figure:
     """A picture in the folder of the page, with the paper's label of the figure and what it shows."""

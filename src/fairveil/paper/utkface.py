@@ -21,8 +21,8 @@ from fairveil.datasets.utkface import AGES, ETHNICITIES, GENDERS
 from fairveil.estimators.training import Trained
 from fairveil.metrics import absolute_error_cdf, demographic_parity_gap
 from fairveil.paper.fresh import Fresh, Sample
-from fairveil.paper.games import of_training, release_pictures
-from fairveil.paper.results import Figure, Page, Profile, Store, Table
+from fairveil.paper.games import measured, of_training, release_pictures
+from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
 from fairveil.paper.vgg import WEIGHTS, vgg_features
 
 Images = NDArray[Any]
@@ -177,14 +177,12 @@ def run(folder: Path, profile: Profile, tell: Callable[[str], None], *, progress
     for name, chosen in encoders(sizes).items():
         keys = {budget: f"{name}, {budget:g} a pixel" for budget in sizes.budgets}
         file = f"utkface-faces-{'paper' if name == 'NAED' else 'ours'}.png"
-        if not all(key in store.values for key in keys.values()) or not (folder / file).exists():
-            with store.resumable(name) as checkpoint:
-                members = bench.trained(chosen, checkpoint, progress=progress)
-            for budget, trained in zip(sizes.budgets, members, strict=True):
-                store.get(keys[budget], partial(bench.of_member, trained))
+        train = partial(bench.trained, chosen, progress=progress)
+        lacks = not (folder / file).exists()
+        found[name], members = measured(store, name, keys, train, bench.of_member, anew=lacks)
+        if members:
             _draw_faces(folder / file, bench, members)
         figures.append(Figure(file, f"Fig. fig:GAP_UTK, {name}: sixteen faces at increasing distortion."))
-        found[name] = {budget: store.values[key]["value"] for budget, key in keys.items()}
     _draw(folder / "utkface.png", original, found)
     _draw_ages(folder / "utkface-ages.png", original, found)
     curves = [
@@ -199,25 +197,21 @@ def run(folder: Path, profile: Profile, tell: Callable[[str], None], *, progress
     )  # fmt: skip
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
 def _summary(
     original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]]], bench: Bench, profile: Profile
 ) -> list[str]:
     lines = [
-        f"Baseline on original faces (fresh networks): gender {_percent(original['gender'])} (the paper: 94 %), "
-        f"ethnicity {_percent(original['ethnicity'])}, age off by {original['age']:.1f} years (7.2)."
+        f"Baseline on original faces (fresh networks): gender {percent(original['gender'])} (the paper: 94 %), "
+        f"ethnicity {percent(original['ethnicity'])}, age off by {original['age']:.1f} years (7.2)."
     ]
     for name, values in found.items():
         last = max(values)
         at = values[last]
         silent = sum(gap == 0 for gap in at["ΔDemP age"].values())
         lines.append(
-            f"{name} at {last:g} a pixel: gender {_percent(at['gender'])} by a fresh network "
-            f"({_percent(at['training adversary'])} by the adversary of the training, the paper's measure; it prints "
-            f"62 %), ethnicity {_percent(at['ethnicity'])} (above 74 %), age off by {at['age']:.1f} years (8.7), "
+            f"{name} at {last:g} a pixel: gender {percent(at['gender'])} by a fresh network "
+            f"({percent(at['training adversary'])} by the adversary of the training, the paper's measure; it prints "
+            f"62 %), ethnicity {percent(at['ethnicity'])} (above 74 %), age off by {at['age']:.1f} years (8.7), "
             f"ΔDemP of ethnicity {max(at['ΔDemP ethnicity'].values()):.3f} (0.03) and of age "
             f"{max(at['ΔDemP age'].values()):.3f} (0.015), with ΔDemP(y) = 0 for {silent} of the ages that are ever "
             "predicted (17)."
@@ -237,13 +231,13 @@ def _summary(
 
 
 def _table(original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]]]) -> Table:
-    rows: list[list[object]] = [["original", 0, "", _percent(original["gender"]), "", _percent(original["ethnicity"]),
+    rows: list[list[object]] = [["original", 0, "", percent(original["gender"]), "", percent(original["ethnicity"]),
                                  f"{original['age']:.2f}", max(original["ΔDemP ethnicity"].values()),
                                  max(original["ΔDemP age"].values()), ""]]  # fmt: skip
     for name, values in found.items():
         for budget, value in values.items():
-            rows.append([name, budget, f"{value['distortion']:.5f}", _percent(value["gender"]),
-                         _percent(value["training adversary"]), _percent(value["ethnicity"]), f"{value['age']:.2f}",
+            rows.append([name, budget, f"{value['distortion']:.5f}", percent(value["gender"]),
+                         percent(value["training adversary"]), percent(value["ethnicity"]), f"{value['age']:.2f}",
                          max(value["ΔDemP ethnicity"].values()), max(value["ΔDemP age"].values()),
                          "" if value["met"] else "bound not met on held-out faces"])  # fmt: skip
     return Table(
