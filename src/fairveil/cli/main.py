@@ -9,7 +9,7 @@ import typer
 
 import fairveil
 from fairveil.demo import run_demo
-from fairveil.errors import BudgetNotMet, DataNotFound, InputError, TrainingFailed
+from fairveil.errors import BudgetNotMet, DataNotFound, InputError, TrainingFailed, VeilFileError
 from fairveil.paper.reproduce import EXPERIMENTS
 from fairveil.paper.reproduce import reproduce as run_experiments
 
@@ -73,7 +73,7 @@ def main() -> None:
     """Run a verb; errors are one paragraph on standard error."""
     try:
         app(standalone_mode=True)
-    except (InputError, BudgetNotMet, TrainingFailed, DataNotFound, OSError) as error:
+    except (InputError, BudgetNotMet, TrainingFailed, DataNotFound, VeilFileError, OSError) as error:
         sys.stderr.write(f"fairveil: {error}\n")
         raise SystemExit(2) from None
     except Exception as error:

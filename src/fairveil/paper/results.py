@@ -63,15 +63,11 @@ class Store:
         """What all values took, also in earlier runs."""
         return float(sum(value["seconds"] for value in self.values.values()))
 
-    def checkpoint(self, name: str) -> Path:
-        """A file for the state of a game of this name, removed with `done`."""
-        key = hashlib.sha256(name.encode()).hexdigest()[:8]
-        return self.path.with_name(f".{self.path.stem}-{key}.checkpoint")
-
     @contextmanager
     def resumable(self, name: str) -> Iterator[Path]:
-        """A checkpoint for one game; it goes when the game is over."""
-        path = self.checkpoint(name)
+        """A checkpoint for one game under these settings; it goes when the game is over."""
+        key = hashlib.sha256(json.dumps([name, self.settings]).encode()).hexdigest()[:8]
+        path = self.path.with_name(f".{self.path.stem}-{key}.checkpoint")
         path.parent.mkdir(parents=True, exist_ok=True)
         yield path
         path.unlink(missing_ok=True)
