@@ -38,7 +38,8 @@ class Training:
         encoder may be kept (before, its adversaries are too young); the latest within its budget is.
     matchings, matched_rows, lessons: of the transport encoder, before the game: how often all rows are matched with the
         reference group, how many at a time, and the most steps in which the mover learns from the pairs. levels: how
-        many nested sets of columns its gates choose from. The autoencoder takes its lessons in drawing.
+        many nested sets of columns its gates choose from. Encoders that do not start from the original take their
+        lessons in drawing it.
     validation, held_out: fractions of the rows that choose the iterate and that bound its distortion.
     """
 

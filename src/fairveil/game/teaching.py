@@ -2,7 +2,8 @@
 
 The mover of `transport` learns from optimal matchings where each row can go: the pairs say what to release for each
 row, and the mover learns their distribution. What it has to do with adversaries comes later, when the gates decide
-within each budget which rows are moved. The `autoencoder` learns to draw the image it is shown.
+within each budget which rows are moved. Encoders that do not start from the original (`autoencoder`, or those with
+`residual=False`) learn to release the row they are shown.
 """
 
 import math
@@ -37,12 +38,12 @@ def teach(encoder: Encoder, problem: Problem, train: Rows, validation: Rows, *, 
     """The lessons of an encoder that needs some."""
     if isinstance(encoder, Transport):
         _teach_mover(encoder, problem, train, validation, seed=seed, show_progress=show_progress)
-    elif isinstance(encoder, Autoencoder):
+    elif isinstance(encoder, Autoencoder) or not encoder.spec.residual:
         _reconstruct(encoder, problem, train, seed=seed, show_progress=show_progress)
 
 
-def _reconstruct(encoder: Autoencoder, problem: Problem, train: Rows, *, seed: int, show_progress: bool) -> None:
-    """One member learns to draw what it sees, by least squares; all members go on from there."""
+def _reconstruct(encoder: Encoder, problem: Problem, train: Rows, *, seed: int, show_progress: bool) -> None:
+    """One member learns to release what it sees, by least squares; all members go on from there."""
     training, device = problem.training, train.x.device
     pupil = build_encoder(problem.layout, problem.spec, 1)
     pupil.initialise([torch.Generator().manual_seed(seed % 2**63)])
@@ -55,10 +56,10 @@ def _reconstruct(encoder: Autoencoder, problem: Problem, train: Rows, *, seed: i
         for step in range(1, training.lessons + 1):
             optimiser.param_groups[0]["lr"] = _DRAWING_RATE * training.falling((step - 1) / training.lessons)
             batch = train.take(torch.randint(len(train), (size,), generator=generator, device=device)).unpacked()
-            drawn = pupil.propose(batch.x, batch.sensitive, pupil.noise(size, generator))
+            drawn = pupil(batch.x, batch.sensitive, pupil.noise(size, generator)).values
             squares = (drawn[0] - batch.x).square().sum(dim=1).mean()
             optimiser.zero_grad(set_to_none=True)
-            squares.backward()  # type: ignore[no-untyped-call]
+            squares.backward()
             optimiser.step()
             report(step, f"{squares.item():.2f} off" if step % 25 == 0 else "")
     with torch.no_grad():

@@ -49,7 +49,8 @@ GENDERS, EXPRESSIONS = ("male", "female"), ("not smiling", "smiling")
 class Sizes:
     """What sets the profiles apart. draws: of the training images, for attackers who own the encoder.
 
-    rate, adversary: of the paper's training. ours: the encoders that are also trained our way.
+    rate, adversary: of the paper's training. ours: the encoders that are also trained our way. lessons: steps in which
+    FNND learns to draw before the game; the paper has none, and many more steps instead.
     """
 
     budgets: tuple[float, ...]
@@ -61,13 +62,14 @@ class Sizes:
     rate: float
     adversary: tuple[int | str, ...]
     ours: tuple[str, ...]
+    lessons: int
 
 
 #: The paper's adversary: two convolutions and two dense layers, all with batch norm.
 _ADVERSARY = ("conv32", "conv64", 1024, 1024)
 SIZES: dict[Profile, Sizes] = {
-    "quick": Sizes((1.0, 3.0, 5.0), 800, 600, 12, 1, 2, 1e-3, ("conv16", "conv32", 256), ("FNND",)),
-    "paper": Sizes((1.0, 2.0, 3.0, 4.0, 5.0), 20_000, 6000, 40, 3, 5, 2e-4, _ADVERSARY, ("FNND", "TCNND")),
+    "quick": Sizes((1.0, 3.0, 5.0), 800, 600, 12, 1, 2, 1e-3, ("conv16", "conv32", 256), ("FNND",), 1500),
+    "paper": Sizes((1.0, 2.0, 3.0, 4.0, 5.0), 20_000, 6000, 40, 3, 5, 2e-4, _ADVERSARY, ("FNND", "TCNND"), 1),
 }
 
 
@@ -75,17 +77,19 @@ def encoders(sizes: Sizes) -> dict[str, dict[str, Any]]:
     """Settings by name: the paper's two encoders as it trains them, and both as we would."""
     paper = fv.Training(steps=sizes.steps, batch_size=200, adversary_steps=1, learning_rate=sizes.rate,
                         adversary_learning_rate=sizes.rate, hidden=(256, 256, 256), noise_dim=100, normalise=True,
-                        residual=False, adversary_hidden=(sizes.adversary,), adversary_dropout=0.0, adversary_decay=0.0,
+                        residual=False, lessons=sizes.lessons, adversary_hidden=(sizes.adversary,),
+                        adversary_dropout=0.0, adversary_decay=0.0,
                         average=0.0, final_rate=1.0, rounds=10, validation=0.05, held_out=0.1)  # fmt: skip
     ours = fv.Training(steps=sizes.our_steps, batch_size=256, adversary_steps=2, learning_rate=1e-3,
                        adversary_learning_rate=1e-3, hidden=(256, 256, 256), noise_dim=100,
                        adversary_hidden=(("conv16", "conv32", 256), (256,)), adversary_dropout=0.1,
                        adversary_decay=0.3, rounds=10, validation=0.05, held_out=0.1)  # fmt: skip
+    mask = replace(paper, hidden=(256, 128), residual=True)
     penalty = fv.Penalty(rho=20.0, growth=1.1, every=2000)
     paper_setting = {"release": "probabilities", "constraint": penalty, "distortion": "squared"}
     found: dict[str, dict[str, Any]] = {
         "FNND": {"architecture": "feedforward", "training": paper, **paper_setting},
-        "TCNND": {"architecture": "transposed", "training": replace(paper, hidden=(256, 128)), **paper_setting},
+        "TCNND": {"architecture": "transposed", "training": mask, **paper_setting},
     }
     for name in sizes.ours:
         architecture, hidden = ("feedforward", (256, 256, 256)) if name == "FNND" else ("transposed", (256, 128))

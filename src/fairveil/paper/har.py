@@ -36,18 +36,19 @@ NOISE = "Gaussian noise"
 
 @dataclass(frozen=True)
 class Sizes:
-    """What sets the profiles apart. budgets: in the paper's units."""
+    """What sets the profiles apart. budgets: in the paper's units. lessons: of FNND, before the game."""
 
     budgets: tuple[float, ...]
     steps: int
     our_steps: int
     epochs: int
     draws: int
+    lessons: int
 
 
 SIZES: dict[Profile, Sizes] = {
-    "quick": Sizes((2.0, 4.0, 8.0), 1500, 1200, 12, 2),
-    "paper": Sizes((0.5, 1.0, 2.0, 4.0, 6.0, 8.0), 31_000, 6000, 40, 5),
+    "quick": Sizes((2.0, 4.0, 8.0), 1500, 1200, 12, 2, 1000),
+    "paper": Sizes((0.5, 1.0, 2.0, 4.0, 6.0, 8.0), 31_000, 6000, 40, 5, 1),
 }
 
 
@@ -55,7 +56,8 @@ def encoders(sizes: Sizes) -> dict[str, dict[str, Any]]:
     """Settings by name: the paper's network as it trains it, and what we would use."""
     paper = fv.Training(steps=sizes.steps, batch_size=128, adversary_steps=1, learning_rate=1e-4,
                         adversary_learning_rate=1e-4, hidden=(512, 512, 512), noise_dim=100, normalise=True,
-                        residual=False, adversary_hidden=((512, 512, 256, 128),), adversary_dropout=0.0,
+                        residual=False, lessons=sizes.lessons, adversary_hidden=((512, 512, 256, 128),),
+                        adversary_dropout=0.0,
                         adversary_decay=0.0, average=0.0, final_rate=1.0, rounds=10)  # fmt: skip
     # Thirty subjects: the adversary needs many more steps than the encoder, and rows it has not seen.
     ours = fv.Training(steps=sizes.our_steps, batch_size=512, adversary_steps=4, learning_rate=3e-3,
