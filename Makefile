@@ -38,7 +38,7 @@ ablation: $(VENV)/.installed  ## variants of the game on UCI Adult, judged on va
 compare: $(VENV)/.installed  ## fair predictors and representations for a known task, ours and others' (26 minutes)
 	$(BIN)/python benchmarks/known_task.py --picture docs/known_task.png
 
-reproduce: $(VENV)/.installed  ## every experiment of the paper, in small (about 45 minutes)
+reproduce: $(VENV)/.installed  ## every experiment of the paper, in small
 	$(BIN)/fairveil reproduce all --output docs/paper
 
 peers: $(VENV)/.installed  ## other ways to hide an attribute, on the same rows and by the same fresh models

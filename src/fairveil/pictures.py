@@ -1,10 +1,9 @@
 """Images: as callers hold them, as rows of a tensor, and which values a release may hold."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -115,8 +114,8 @@ class PictureSchema:
     channels: int
 
     #: Images have no columns with roles.
-    columns: Sequence[Column] = ()
-    released: Sequence[Column] = ()
+    columns: ClassVar[tuple[Column, ...]] = ()
+    released: ClassVar[tuple[Column, ...]] = ()
 
     @classmethod
     def of(cls, pictures: Pictures) -> Self:
@@ -140,8 +139,7 @@ class PictureSchema:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
-        sizes = {name: value for name, value in asdict(self).items() if name not in ("columns", "released")}
-        return {"images": sizes}
+        return {"images": asdict(self)}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:

@@ -42,7 +42,7 @@ def demo(
 def reproduce(
     name: Annotated[str, typer.Argument(help=f"Which experiment: {', '.join(EXPERIMENTS)}, or all.")],
     output: Annotated[Path, typer.Option(help="Folder for the figures and tables.")] = Path("results/paper"),
-    profile: Annotated[str, typer.Option(help="quick (minutes) or paper (the paper's sizes: hours).")] = "quick",
+    profile: Annotated[str, typer.Option(help="quick (smaller) or paper (the paper's sizes: hours).")] = "quick",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Run an experiment of the paper; draw its figures and print its tables beside the paper's numbers.

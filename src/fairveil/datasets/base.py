@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairveil.errors import InputError
+from fairveil.errors import DataNotFound, InputError
 
 #: The environment variable that names the folder of data sets.
 DATA_HOME = "FAIRVEIL_DATA"
@@ -60,10 +60,13 @@ def data_homes() -> Iterator[Path]:
     yield Path(cache) / "fairveil"
 
 
-def found_in_homes(names: Sequence[str]) -> Path | None:
-    """The first of these files or folders that is there, in any home."""
-    places = (home / name for home in data_homes() for name in names)
-    return next((place for place in places if place.exists()), None)
+def find_data(names: Sequence[str], what: str, source: str) -> Path:
+    """The first of these files or folders that is there, in any home; or what is absent and where to get it."""
+    for home in data_homes():
+        for name in names:
+            if (home / name).exists():
+                return home / name
+    raise DataNotFound(f"{what} was not found. {source} Put it in a folder and set {DATA_HOME} to that folder.")
 
 
 def check_counts(what: str, found: Mapping[Any, int], expected: Mapping[Any, int]) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fairveil.datasets.base import DATA_HOME, ImageSplit, check_counts, found_in_homes, sha256
-from fairveil.errors import DataNotFound, InputError
+from fairveil.datasets.base import ImageSplit, check_counts, find_data, sha256
+from fairveil.errors import InputError
 
 SIDE = 16
 _NAMES = ("genki.mat", "genki/genki.mat", "GENKI/genki.mat")
@@ -26,12 +26,8 @@ def load_genki(*, verify: bool = True) -> tuple[ImageSplit, ImageSplit]:
     A few pixels of the file lie outside [0, 1], by at most 0.04; they are moved to its ends. verify: check the file's
     SHA-256 and how often each label occurs.
     """
-    path = found_in_homes(_NAMES)
-    if path is None:
-        raise DataNotFound(
-            "GENKI was not found. The file genki.mat of the minimax filter (Hamm, github.com/hammlab/MinimaxFilter) "
-            f"holds it: put it in a folder and set {DATA_HOME} to that folder."
-        )
+    source = "The file genki.mat of the minimax filter (Hamm, github.com/hammlab/MinimaxFilter) holds it."
+    path = find_data(_NAMES, "GENKI", source)
     if verify and sha256(path.read_bytes()) != _SHA256:
         raise InputError(f"{path.name} is not the GENKI file: its SHA-256 differs. Replace it, or pass verify=False.")
     return _read(path, "train", verify=verify), _read(path, "test", verify=verify)
@@ -44,6 +40,7 @@ def _read(path: Path, part: str, *, verify: bool) -> ImageSplit:
         file = loadmat(path)
         pixels, smile, sex = (np.asarray(file[f"{name}{part}"]) for name in ("X", "y1_", "y2_"))
     except (KeyError, ValueError, NotImplementedError, OSError) as error:
+        # NotImplementedError: what scipy raises for files of MATLAB 7.3.
         raise InputError(f"{path.name} cannot be read as GENKI: it needs X, y1_ and y2_ of {part}.") from error
     if pixels.ndim != 2 or len(pixels) != SIDE**2 or not smile.size == sex.size == pixels.shape[1]:
         raise InputError(f"{path.name}: one image of {SIDE**2} pixels a column and two labels each are expected.")

@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from fairveil.datasets.base import DATA_HOME, Split, check_counts, found_in_homes
-from fairveil.errors import DataNotFound, InputError, must_be
+from fairveil.datasets.base import Split, check_counts, find_data
+from fairveil.errors import InputError, must_be
 
 _ROOT = "UCI HAR Dataset"
 _NAMES = (_ROOT, "har", "uci_har.tar.xz", f"{_ROOT}.zip", "UCI_HAR_Dataset.zip")
@@ -40,12 +40,8 @@ def load_har(split: Literal["pooled", "official"] = "pooled", *, verify: bool = 
     """
     if split not in ("pooled", "official"):
         raise InputError(must_be("load_har", "split", "'pooled' or 'official'", split))
-    path = found_in_homes(_NAMES)
-    if path is None:
-        raise DataNotFound(
-            "UCI HAR was not found. Get it from UCI (archive.ics.uci.edu, dataset 240, doi 10.24432/C54S4K), put the "
-            f"zip or the folder {_ROOT!r} in a folder and set {DATA_HOME} to that folder."
-        )
+    source = f"Get the zip or the folder {_ROOT!r} from UCI (archive.ics.uci.edu, dataset 240, doi 10.24432/C54S4K)."
+    path = find_data(_NAMES, "UCI HAR", source)
     read = _reader(path)
     parts = [_part(read, name) for name in ("train", "test")]
     if verify:

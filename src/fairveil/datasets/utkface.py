@@ -12,8 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from fairveil.datasets.base import DATA_HOME, ImageSplit, check_counts, found_in_homes, sha256
-from fairveil.errors import DataNotFound, InputError, must_be
+from fairveil.datasets.base import ImageSplit, check_counts, find_data, sha256
+from fairveil.errors import InputError, must_be
 
 _NAMES = ("utkface_64x64.zip", "UTKFace.zip", "UTKFace", "utkface")
 _SHA256 = {"utkface_64x64.zip": "e91b05fce57f3aed6008d221f65c77675ea1adb3ef74847fd271197d798bd945"}
@@ -38,12 +38,8 @@ def load_utkface(
     """
     if not isinstance(size, int) or not 8 <= size <= 200:
         raise InputError(must_be("load_utkface", "size", "a whole number from 8 to 200", size))
-    path = found_in_homes(_NAMES)
-    if path is None:
-        raise DataNotFound(
-            "UTKFace was not found. Get the aligned and cropped faces from susanqq.github.io/UTKFace, put UTKFace.zip "
-            f"or the folder UTKFace in a folder and set {DATA_HOME} to that folder."
-        )
+    source = "Get the aligned and cropped faces (UTKFace.zip or its folder) from susanqq.github.io/UTKFace."
+    path = find_data(_NAMES, "UTKFace", source)
     if verify and path.name in _SHA256 and sha256(path.read_bytes()) != _SHA256[path.name]:
         raise InputError(f"{path.name} is not the file it should be: its SHA-256 differs. Replace it.")
     names = sorted(_listed(path))

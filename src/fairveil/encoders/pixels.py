@@ -96,7 +96,7 @@ class Autoencoder(PixelEncoder):
     """NAED: four convolutions with pooling to a code, two dense layers that mix it with noise, and back by up-sampling.
 
     spec.hidden: channels of the four convolutions, (128, 64, 64, 64) in the paper; the way back is their mirror. It
-    has to learn to draw at all before it can play: see `teaching.reconstruct`.
+    has to learn to draw at all before it can play: see `fairveil.game.teaching`.
     """
 
     def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:

@@ -1,6 +1,7 @@
 """scikit-learn estimators: the way most callers meet the game."""
 
-from fairveil.estimators.classifier import FairClassifier, FairClassifierFrontier
+from fairveil.estimators.classifier import FairClassifier
+from fairveil.estimators.classifier_frontier import FairClassifierFrontier
 from fairveil.estimators.encoder import FairEncoder
 from fairveil.estimators.files import load
 from fairveil.estimators.frontier import FairFrontier

@@ -11,9 +11,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 from sklearn.base import ClassifierMixin
-from sklearn.exceptions import DataConversionWarning
 from sklearn.metrics import accuracy_score
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
@@ -33,6 +31,7 @@ from fairveil.estimators.inputs import (
     split_sensitive,
 )
 from fairveil.estimators.table import TableEstimator
+from fairveil.estimators.targets import read_target
 from fairveil.estimators.training import Trained, check_unseen, split_rows
 from fairveil.game import Bounds, Problem, Rows, Training, default_training, play
 from fairveil.objectives import (
@@ -45,19 +44,17 @@ from fairveil.objectives import (
     score_grid,
 )
 from fairveil.schema import Schema
-from fairveil.tables import Table, missing_mask, read_columns, read_table
+from fairveil.tables import Table, read_table
 from fairveil.veil import Veil, take_member
 
 Fairness = Literal["demographic_parity", "equalized_odds"]
 _FAIRNESS = ("demographic_parity", "equalized_odds")
-#: Adversaries of equalized odds look at one slot for each pair of a soft prediction and a class.
-_MOST_CLASSES = 25
 #: A prediction that costs less than this share of the way from the best to the worst is a good one: where others are
 #: rare, the bound on the loss counts them exactly.
 _GOOD = 0.05
 
 
-class _Classifiers(TableEstimator):
+class ClassifierBase(TableEstimator):
     """What `FairClassifier` and `FairClassifierFrontier` share: all parameters but the bound on the loss."""
 
     def _read(self, X: Any, *, reset: bool) -> Table:
@@ -77,7 +74,7 @@ class _Classifiers(TableEstimator):
         prediction, adversary = losses
         assert isinstance(prediction, AlphaLoss)
         table = self._read(X, reset=True)
-        truth, self.classes_ = _read_target(y, len(table))
+        truth, self.classes_ = read_target(y, len(table))
         inside = split_sensitive(table, self.sensitive_columns, self.schema)
         prepared = prepare(
             table,
@@ -169,7 +166,7 @@ class _Classifiers(TableEstimator):
         return float(value)
 
 
-class FairClassifier(ClassifierMixin, _Classifiers):  # type: ignore[misc]
+class FairClassifier(ClassifierMixin, ClassifierBase):  # type: ignore[misc]
     """A classifier whose predictions say as little of S as a bound on their loss allows.
 
     For each row one of a few soft predictions (`scores_`) is drawn. The draw is learned in the constrained game of
@@ -322,93 +319,6 @@ class FairClassifier(ClassifierMixin, _Classifiers):  # type: ignore[misc]
         return routing
 
 
-class FairClassifierFrontier(_Classifiers):
-    """One `FairClassifier` for each of several bounds on the loss, all trained together in one game.
-
-    max_losses : list of bounds, as `max_loss`. All other parameters are those of `FairClassifier`.
-
-    After `fit`: `points_`, a frame with one row a bound (loss of held-out rows, its upper bound, whether it is met);
-    `classifier(max_loss)`, the fitted classifier of one point. For a point that is not met, `fit` warns; asking for
-    it raises `BudgetNotMet`, or warns again if `unmet` is "warn".
-    """
-
-    def __init__(
-        self,
-        max_losses: Sequence[float] = (0.35, 0.4, 0.45, 0.5),
-        fairness: Fairness = "demographic_parity",
-        *,
-        loss: str | Loss = "log",
-        adversary_loss: str | Loss = "log",
-        constraint: str | Constraint = "augmented_lagrangian",
-        sees_sensitive: bool = False,
-        sensitive_columns: Sequence[str | int] | None = None,
-        balanced: bool = False,
-        per_column_adversaries: bool = False,
-        schema: Schema | None = None,
-        unseen: Unseen = "error",
-        unmet: Literal["raise", "warn"] = "raise",
-        training: Training | None = None,
-        confidence: float = 0.95,
-        checkpoint: str | Path | None = None,
-        progress: bool = True,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.max_losses = max_losses
-        self.fairness = fairness
-        self.loss = loss
-        self.adversary_loss = adversary_loss
-        self.constraint = constraint
-        self.sees_sensitive = sees_sensitive
-        self.sensitive_columns = sensitive_columns
-        self.balanced = balanced
-        self.per_column_adversaries = per_column_adversaries
-        self.schema = schema
-        self.unseen = unseen
-        self.unmet = unmet
-        self.training = training
-        self.confidence = confidence
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.device = device
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None) -> Self:
-        """Train all points at once."""
-        for name in ("trained_", "points_"):
-            self.__dict__.pop(name, None)
-        given = list(self.max_losses) if hasattr(self.max_losses, "__iter__") else []
-        bounds = [self._bound(value) for value in given]
-        if not bounds or len(set(bounds)) < len(bounds):
-            raise InputError(must_be("FairClassifierFrontier", "max_losses", "a list of different bounds", given))
-        trained = self._train(X, y, sensitive_features, bounds)
-        points = pd.DataFrame([
-            {"max_loss": bound, "loss": t.achieved.mean, "upper": t.achieved.upper, "held_out_rows": t.achieved.rows,
-             "met": t.achieved.met} for bound, t in zip(bounds, trained, strict=True)
-        ])  # fmt: skip
-        if self.unmet == "raise" and not points["met"].any():
-            raise BudgetNotMet("No bound is met. " + unmet_loss(trained[-1].achieved))
-        unmet = points.loc[~points["met"], "max_loss"].tolist()
-        if unmet:
-            warnings.warn(f"These bounds are not met on held-out rows: {unmet}.", BudgetWarning, stacklevel=2)
-        self.trained_, self.points_ = trained, points
-        return self
-
-    def classifier(self, max_loss: float) -> FairClassifier:
-        """The fitted classifier of one point."""
-        check_is_fitted(self, "points_")
-        found = self.points_.index[self.points_["max_loss"] == max_loss]
-        if not len(found):
-            raise InputError(f"There is no point with max_loss {max_loss}. Bounds: {list(self.points_['max_loss'])}.")
-        trained = self.trained_[found[0]]
-        shared = {name: value for name, value in self.get_params(deep=False).items() if name != "max_losses"}
-        single = FairClassifier(**{**shared, "max_loss": max_loss, "schema": trained.veil.schema})
-        single.classes_, single.n_features_in_ = self.classes_, self.n_features_in_
-        if hasattr(self, "feature_names_in_"):
-            single.feature_names_in_ = self.feature_names_in_
-        return single._adopt(trained)
-
-
 def unmet_loss(achieved: Achieved) -> str:
     """Which bound does not hold, by how much, and what to do."""
     few = " There are too few held-out rows to verify any bound." if achieved.rows < FEWEST_ROWS else ""
@@ -434,34 +344,3 @@ def _chance(loss: Loss, secret: Tensor, given: Tensor, importance: Tensor) -> fl
         part = given == value
         total += float(importance[part].sum()) / len(secret) * float(loss.chance(secret[part], importance[part]))
     return total
-
-
-def _read_target(y: Any, rows: int) -> tuple[Tensor, NDArray[Any]]:
-    """Class numbers of y, and the classes."""
-    if y is None:
-        raise InputError("This estimator requires y to be passed, but the target y is None.")
-    if not hasattr(y, "__array__") and not isinstance(y, (list, tuple)):
-        y = np.asarray(read_columns(y, "y").column(0))
-    values = np.asarray(y)
-    if values.dtype.kind in "US" and isinstance(y, (list, tuple)):
-        values = np.asarray(y, dtype=object)  # as text, a missing value in a list would look like a label
-    if values.ndim == 2 and values.shape[1] == 1:
-        warnings.warn("A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=4)
-        values = values[:, 0]
-    if values.ndim != 1:
-        raise InputError(f"y must be one column of labels. Got shape {values.shape}.")
-    if len(values) != rows:
-        raise InputError(f"X has {rows} rows, y {len(values)}. They must be of one length.")
-    if missing_mask(read_columns(pd.Series(values), "y").column(0)).any():
-        raise InputError("y has missing values (NaN or None). Drop those rows: Input y contains NaN.")
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise InputError("y holds infinity. Drop those rows: Input y contains infinity.")
-    if values.dtype.kind in "mM":
-        raise InputError("y holds dates, which are no classes. Convert it to text.")
-    check_classification_targets(values)
-    classes, codes = np.unique(values, return_inverse=True)
-    if len(classes) < 2:
-        raise InputError(f"y holds {len(classes)} class; a classifier needs two classes or more.")
-    if len(classes) > _MOST_CLASSES:
-        raise InputError(f"y holds {len(classes)} classes; up to {_MOST_CLASSES} can be predicted. Group rare ones.")
-    return torch.from_numpy(codes.astype(np.int64)), classes
