@@ -16,18 +16,13 @@ from fairveil.adversaries import Opponent, Panel
 from fairveil.bound import upper_bound
 from fairveil.encoders import EncoderSpec, build_encoder
 from fairveil.estimators.classifier import _alike
-from fairveil.game import default_training
 from fairveil.game.step import panel_losses
 from fairveil.objectives import AlphaLoss, LogLoss, PredictionLoss, SquaredLoss, ZeroOneLoss, score_grid
 from fairveil.objectives.distortion import Release
 from fairveil.schema import Schema
-from helpers import people
+from helpers import FINITE, people
 
-#: Enough for a table of a few values.
-FINITE = replace(default_training("labels"), steps=1000, hidden=(32,), learning_rate=5e-3, adversary_learning_rate=0.1,
-                 adversary_decay=0.3)  # fmt: skip
 QUICK = Training(steps=20, batch_size=128, adversary_steps=1, hidden=(8,), adversary_hidden=((),), rounds=2)
-NOTIONS = ("demographic_parity", "equalized_odds")
 
 
 def classifier(**settings):

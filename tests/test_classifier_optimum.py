@@ -2,28 +2,16 @@
 
 import math
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fairveil import BudgetWarning, FairClassifier, FairClassifierFrontier, InputError, Training
-from fairveil.game import default_training
+from fairveil import BudgetWarning, FairClassifier, FairClassifierFrontier, InputError
 from fairveil.theory import channel
+from helpers import FINITE
 
-#: Enough for a table of a few values.
-FINITE = replace(default_training("labels"), steps=1000, hidden=(32,), learning_rate=5e-3, adversary_learning_rate=0.1,
-                 adversary_decay=0.3)  # fmt: skip
-QUICK = Training(steps=20, batch_size=128, adversary_steps=1, hidden=(8,), adversary_hidden=((),), rounds=2)
 NOTIONS = ("demographic_parity", "equalized_odds")
-
-
-def classifier(**settings):
-    return FairClassifier(**{"max_loss": 50.0, "training": QUICK, "progress": False, "random_state": 0, **settings})
-
-
-# ---- the exact optimum
 
 
 def finite(seed: int, classes: int = 2, groups: int = 2, values: int = 6, rows: int = 20_000):
