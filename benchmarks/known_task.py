@@ -316,7 +316,7 @@ def read(given: argparse.Namespace) -> Data:
         schema = None if given.schema is None else fv.Schema.open(given.schema)
         names = [n for n in frame if n not in (given.target, *given.sensitive)]
         if schema is not None:
-            names = [column.name for column in schema.released if column.name in names]
+            names = [column.name for column in schema.seen if column.name in names]
         whole = Split(frame[names], frame[given.sensitive], {given.target: frame[given.target]})
         order = np.random.default_rng(0).permutation(len(whole))
         train, test = whole.take(np.sort(order[len(order) // 3 :])), whole.take(np.sort(order[: len(order) // 3]))

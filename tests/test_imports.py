@@ -9,7 +9,8 @@ import fairveil
 
 ROOMS = [
     ["errors"],
-    ["tables", "metrics", "archive", "bound", "datasets", "progress", "report"],
+    ["tables", "metrics", "whole", "bound", "datasets", "progress", "report", "randomness"],
+    ["archive"],
     ["columns"],
     ["schema"],
     ["codec", "pictures", "theory", "information", "coupling"],
@@ -20,7 +21,7 @@ ROOMS = [
     ["game"],
     ["estimators"],
     ["noise", "baselines"],
-    ["paper"],
+    ["paper", "release"],
     ["demo"],
     ["cli"],
 ]

@@ -97,7 +97,7 @@ def test_kinds_roles_and_ranges_are_inferred():
     assert schema["debt"].missing
     assert schema["job"].role == "sensitive"
     assert schema["town"].role == "drop"
-    assert [c.name for c in schema.released] == ["hurt", "rank", "age", "gain", "rate", "debt"]
+    assert [c.name for c in schema.seen] == ["hurt", "rank", "age", "gain", "rate", "debt"]
 
 
 def test_layout_slots_are_contiguous_and_named():

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from fairveil.errors import VeilFileError
+from fairveil.whole import write_whole
 
 _MANIFEST, _WEIGHTS, _DIGEST = "manifest.json", "weights.safetensors", "sha256"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -21,7 +21,7 @@ _MOST_BYTES = 2**32
 
 
 def write_archive(path: str | Path, manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write under a temporary name beside the target, sync, then rename: the target is whole or as it was."""
+    """Write; the file is whole or as it was."""
     path = Path(path)
     text = json.dumps(manifest, indent=1, allow_nan=False).encode()
     weights = safetensors.torch.save(tensors)
@@ -30,15 +30,7 @@ def write_archive(path: str | Path, manifest: dict[str, Any], tensors: dict[str,
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, content in parts.items():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(buffer.getvalue())
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(path, buffer.getvalue())
 
 
 def read_archive(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -1,5 +1,6 @@
 """Tables to tensors and back, by the schema. Exactly invertible on every table whose numbers lie on their grids."""
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Literal
@@ -31,7 +32,7 @@ class Codec:
     def check(self, table: pa.Table) -> list[str]:
         """Every problem that keeps this table from being encoded."""
         problems = []
-        for column in self.schema.released:
+        for column in self.schema.seen:
             if column.name not in table.column_names:
                 problems.append(f"Column {column.name!r} is missing from the table. Add it, or fit without it.")
             else:
@@ -61,9 +62,16 @@ class Codec:
     def original(self, table: pa.Table, encoded: Tensor) -> Tensor:
         """Encoded rows with every number as the caller has it, neither clipped nor put on its grid.
 
-        Distortion is counted from here, so that what a narrow range or a coarse grid takes away is counted too.
+        Distortion is counted from here, so that what a narrow range or a coarse grid takes away is counted too. A
+        category that the schema does not list is lost whatever is released: it is put where its squared distance to
+        every one-hot vector is 2, that of a change.
         """
         exact = encoded.clone()
+        for group in self.schema.layout.groups:
+            if group.number is None and self.unseen != "error":
+                values = table[group.column.name]
+                lost = np.flatnonzero((_lookup(group.column, values) < 0) & ~missing_mask(values))
+                exact[lost, group.start : group.stop] = (1.0 + math.sqrt(1.0 + group.width)) / group.width
         for index, column in enumerate(self.schema.layout.numbers):
             numbers = table[column.name].to_numpy(zero_copy_only=False).astype(np.float64)
             scaled = np.where(missing_mask(table[column.name]), 0.0, (numbers - column.center) / column.scale)
@@ -85,7 +93,7 @@ class Codec:
         for index, column in enumerate(layout.numbers):
             values = _decode_number(column, array[:, layout.group_width + index])
             columns[column.name] = pa.array(values, mask=gone.get(column.name))
-        return pa.table({column.name: columns[column.name] for column in self.schema.released})
+        return pa.table({column.name: columns[column.name] for column in self.schema.seen})
 
     def soft(self, tensor: Tensor) -> pa.Table:
         """A release of probabilities: one column a slot, named `column=category`; numbers in the caller's units."""

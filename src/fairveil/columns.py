@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from fairveil.tables import missing_mask
 
-Role = Literal["sensitive", "encode", "drop", "keep"]
+Role = Literal["sensitive", "encode", "drop", "keep", "pass"]
 Kind = Literal["categorical", "continuous", "integer"]
 Family = Literal["string", "number", "boolean"]
 Category = str | int | float | bool
@@ -32,8 +32,9 @@ _BIN_COST = 0.01
 class Column:
     """One column: what it is, what is done with it, and which values a release may hold.
 
-    role: `encode` (released, censored), `keep` (released as it is, seen by every adversary), `drop` or `sensitive`
-        (not released).
+    role: `encode` (released, censored), `keep` (released as it is, seen by every adversary), `pass` (released as it
+        is, seen by nobody: names, identifiers), `drop` or `sensitive` (not released). None: not decided yet, which
+        no schema accepts.
     kind: `categorical`, `continuous`, or `integer` (a number on a grid).
     missing: whether "no value" is one of the values.
     categories, default: the values of a categorical column; the most frequent one.
@@ -46,7 +47,7 @@ class Column:
 
     name: str
     kind: Kind
-    role: Role = "encode"
+    role: Role | None = "encode"
     family: Family = "string"
     missing: bool = False
     categories: tuple[Category, ...] = ()
@@ -61,6 +62,11 @@ class Column:
     @property
     def released(self) -> bool:
         """Whether the column is part of what is released."""
+        return self.role in ("encode", "keep", "pass")
+
+    @property
+    def seen(self) -> bool:
+        """Whether encoders and adversaries see it: whether it has a place in a tensor."""
         return self.role in ("encode", "keep")
 
     def problems(self) -> list[str]:
@@ -68,9 +74,11 @@ class Column:
         where, found = f"Column {self.name!r} of the schema", []
         if self.kind not in get_args(Kind):
             found.append(f"{where} has the unknown kind {self.kind!r}. Use one of {', '.join(get_args(Kind))}.")
+        if self.role is None:
+            return [f"{where} has no role yet. Give it one of {', '.join(get_args(Role))}."]
         if self.role not in get_args(Role):
             found.append(f"{where} has the unknown role {self.role!r}. Use one of {', '.join(get_args(Role))}.")
-        if self.kind == "categorical" and self.released and not self.categories:
+        if self.kind == "categorical" and self.seen and not self.categories:
             found.append(f"{where} is categorical but lists no categories.")
         if len(set(self.categories)) < len(self.categories):
             found.append(f"{where} lists a category twice.")
@@ -105,15 +113,16 @@ def infer_column(
     scale: Literal["std", "range"] = "std",
     *,
     coded: bool = False,
+    fewest: int = 1,
 ) -> tuple[Column, list[str]]:
     """Describe one column, with a list of what makes it unusable (empty when all is well).
 
-    coded: the caller holds the column as categories, so its numbers are names.
+    coded: the caller holds the column as categories, so its numbers are names. fewest: see `Schema.infer`.
     """
     missing = missing_mask(values)
     family = family_of(values.type)
     plain = Column(name, "categorical", role, family or "string", bool(missing.any()))
-    if role in ("drop", "sensitive"):
+    if role in ("drop", "sensitive", "pass"):
         return plain, []
     if family is None:
         return plain, [f"Column {name!r} has the type {values.type}, which cannot be encoded. "
@@ -122,8 +131,8 @@ def infer_column(
         return plain, [f"Column {name!r} holds no value at all. Give it the role 'drop'."]
     present = values.filter(pa.array(~missing))
     if family == "number" and not coded:
-        return _infer_number(plain, present.to_numpy(), pa.types.is_floating(values.type), scale)
-    return _infer_categories(plain, present)
+        return _infer_number(plain, present.to_numpy(), pa.types.is_floating(values.type), scale, fewest)
+    return _infer_categories(plain, present, fewest)
 
 
 def family_of(kind: pa.DataType) -> Family | None:
@@ -139,9 +148,14 @@ def family_of(kind: pa.DataType) -> Family | None:
     return "string" if pa.types.is_null(kind) else None
 
 
-def _infer_categories(column: Column, present: pa.ChunkedArray) -> tuple[Column, list[str]]:
-    counts = pc.value_counts(present)
+def _infer_categories(column: Column, present: pa.ChunkedArray, fewest: int) -> tuple[Column, list[str]]:
+    counts = [count for count in pc.value_counts(present) if count["counts"].as_py() >= fewest]
     values = [count["values"].as_py() for count in counts]
+    if not values:
+        return column, [
+            f"Column {column.name!r} has no value that {fewest} rows share: a name or an identifier cannot be "
+            "censored. Give it the role 'drop', or group its values first."
+        ]
     if len(values) > MOST_CATEGORIES:
         return column, [
             f"Column {column.name!r} has {len(values)} distinct values, more than {MOST_CATEGORIES}: a name or an "
@@ -152,12 +166,14 @@ def _infer_categories(column: Column, present: pa.ChunkedArray) -> tuple[Column,
 
 
 def _infer_number(
-    column: Column, values: np.ndarray, floating: bool, scale: Literal["std", "range"]
+    column: Column, values: np.ndarray, floating: bool, scale: Literal["std", "range"], fewest: int
 ) -> tuple[Column, list[str]]:
     values = values.astype(np.float64)
     if not np.isfinite(values).all():
         where = f"in {int((~np.isfinite(values)).sum())} rows"
         return column, [f"Column {column.name!r} holds infinity {where}. Replace it by a number or by a missing value."]
+    every = np.unique(values)
+    values = _without_extremes(values, fewest)
     distinct = np.unique(values)
     if len(distinct) <= 2:
         whole = np.all(distinct == np.round(distinct)) and not floating
@@ -170,7 +186,7 @@ def _infer_number(
             f"Column {column.name!r} spans more than a table of ordinary numbers: it may be an identifier. "
             "Give it the role 'drop', or rescale it."
         ]
-    grid = _grid(distinct)
+    grid = _grid(distinct, every)
     whole = grid >= 1.0 and bool(np.all((distinct - lower) % grid == 0))
     lower = lower if whole else math.floor(lower / grid) * grid
     spread = float(values.std()) if scale == "std" else upper - lower
@@ -188,6 +204,14 @@ def _infer_number(
         ),
         [],
     )
+
+
+def _without_extremes(values: np.ndarray, fewest: int) -> np.ndarray:
+    """Numbers moved to the range whose ends at least `fewest` rows reach or pass."""
+    if fewest <= 1 or len(values) < 2 * fewest:
+        return values
+    ordered = np.partition(values, [fewest - 1, len(values) - fewest])
+    return np.asarray(np.clip(values, ordered[fewest - 1], ordered[len(values) - fewest]))
 
 
 def _bin_starts(values: np.ndarray, lower: float, grid: float) -> tuple[float, ...]:
@@ -232,12 +256,15 @@ def _gaps_closed(steps: np.ndarray) -> np.ndarray:
     return np.asarray(starts[starts <= steps[-1]])
 
 
-def _grid(distinct: np.ndarray) -> float:
-    """The coarsest power of ten on which all values lie, made coarser until a tensor can hold its steps."""
+def _grid(distinct: np.ndarray, every: np.ndarray) -> float:
+    """The coarsest power of ten on which all values lie, made coarser until a tensor can hold its steps.
+
+    distinct: within the range. every: with those beyond it, which lie on the grid too.
+    """
     span = float(distinct[-1] - distinct[0])
     finest = math.ceil(math.log10(span / MOST_STEPS))
     for power in range(math.floor(math.log10(span)), finest - 1, -1):
-        if np.allclose(distinct, np.round(distinct, -power), rtol=0.0, atol=10.0**power * 1e-6):
+        if np.allclose(every, np.round(every, -power), rtol=0.0, atol=10.0**power * 1e-6):
             return float(10.0**power)
     return float(10.0**finest)
 

@@ -1,9 +1,8 @@
 """The main job on real data: learn a frontier on UCI Adult, release a censored table, show what attackers find."""
 
 import json
-import math
 import secrets
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from fairveil.auditing.attackers import Profile
 from fairveil.datasets import Split, load_adult
 from fairveil.errors import InputError
 from fairveil.estimators import FairEncoder, FairFrontier
-from fairveil.game import default_training
+from fairveil.game import default_training, shortened
 from fairveil.metrics import Estimate
 
 #: The chosen point is the smallest budget at which a fresh attacker's AUC on validation rows is at most this.
@@ -45,9 +44,7 @@ def run_demo(output: Path, budgets: list[float], *, steps: int, seed: int, progr
     console.print(
         f"UCI Adult: {len(train):,} training and {len(test):,} test rows, hiding sex in {train.X.shape[1]} columns."
     )
-    standard = default_training("transport")
-    lessons = math.ceil(standard.lessons * steps / standard.steps)
-    training = replace(standard, steps=steps, lessons=lessons)
+    training = shortened(default_training("transport"), steps)
     frontier = FairFrontier(budgets, sees_sensitive=True, training=training, random_state=seed, progress=progress).fit(
         train.X, sensitive_features=train.S
     )

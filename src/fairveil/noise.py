@@ -114,7 +114,7 @@ class NoiseTransformer(TableTransformer):
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """The columns of a release."""
         check_is_fitted(self, "deviation_")
-        return np.asarray([column.name for column in self.schema_.released], dtype=object)
+        return np.asarray([column.name for column in self.schema_.seen], dtype=object)
 
     def _unit(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
         """Noise of mean 0 and variance 1."""

@@ -1,5 +1,6 @@
 """Images: as callers hold them, as rows of a tensor, and which values a release may hold."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -80,14 +81,26 @@ def read_folder(folder: str | Path, size: tuple[int, int] | None = None) -> tupl
 
     size: (height, width) to which all are brought; without it they must be of one size already.
     """
-    from PIL import Image, UnidentifiedImageError
+    names = image_names(folder)
+    return read_images(folder, names, size), names
 
+
+def image_names(folder: str | Path) -> list[str]:
+    """The names of the images in a folder, sorted."""
     root = Path(folder)
     if not root.is_dir():
         raise InputError(f"{root.name!r} is not a folder of images. Give a table, an array, or such a folder.")
     names = sorted(file.name for file in root.iterdir() if file.suffix.lower() in _SUFFIXES)
     if not names:
         raise InputError(f"The folder {root.name!r} holds no images ({', '.join(_SUFFIXES)}).")
+    return names
+
+
+def read_images(folder: str | Path, names: Sequence[str], size: tuple[int, int] | None = None) -> NDArray[np.uint8]:
+    """These images of a folder, (rows, height, width, 3)."""
+    from PIL import Image, UnidentifiedImageError
+
+    root = Path(folder)
     images: list[NDArray[np.uint8]] = []
     for name in names:
         try:
@@ -96,13 +109,13 @@ def read_folder(folder: str | Path, size: tuple[int, int] | None = None) -> tupl
                 if size is not None and colour.size != size[::-1]:
                     colour = colour.resize(size[::-1], Image.Resampling.LANCZOS)
                 images.append(np.asarray(colour))
-        except (UnidentifiedImageError, OSError) as error:
+        except (UnidentifiedImageError, OSError, Image.DecompressionBombError, SyntaxError) as error:
             raise InputError(f"{name} in {root.name!r} cannot be read as an image.") from error
     odd = [name for name, image in zip(names, images, strict=True) if image.shape != images[0].shape]
     if odd:
         raise InputError(f"{len(odd)} images of {root.name!r} differ in size from the first, such as {odd[0]}. "
                          "Bring them to one size, or name one.")  # fmt: skip
-    return np.stack(images), names
+    return np.stack(images)
 
 
 @dataclass(frozen=True)
@@ -115,7 +128,7 @@ class PictureSchema:
 
     #: Images have no columns with roles.
     columns: ClassVar[tuple[Column, ...]] = ()
-    released: ClassVar[tuple[Column, ...]] = ()
+    seen: ClassVar[tuple[Column, ...]] = ()
 
     @classmethod
     def of(cls, pictures: Pictures) -> Self:

@@ -22,7 +22,7 @@ class Reporter(Protocol):
 
 
 @contextmanager
-def progress(total: int, title: str, enabled: bool = True) -> Iterator[Reporter]:
+def progress(total: int, title: str, enabled: bool = True, unit: str = "steps") -> Iterator[Reporter]:
     """Report `done` of `total` on standard error."""
     if not enabled:
         yield lambda done, note="": None
@@ -33,10 +33,10 @@ def progress(total: int, title: str, enabled: bool = True) -> Iterator[Reporter]
             task = bar.add_task(title, total=total, note="")
             yield lambda done, note="": bar.update(task, completed=done, **({"note": note} if note else {}))
     else:
-        yield _plain_lines(total, title)
+        yield _plain_lines(total, title, unit)
 
 
-def _plain_lines(total: int, title: str) -> Reporter:
+def _plain_lines(total: int, title: str, unit: str) -> Reporter:
     start = last = time.monotonic()
     first: int | None = None
     latest = ""
@@ -50,6 +50,6 @@ def _plain_lines(total: int, title: str) -> Reporter:
             return
         last = now
         left = (now - start) / max(done - first, 1) * (total - done)
-        print(f"{title}: {done}/{total} steps, {now - start:.0f} s, {left:.0f} s left. {latest}", file=sys.stderr)
+        print(f"{title}: {done}/{total} {unit}, {now - start:.0f} s, {left:.0f} s left. {latest}", file=sys.stderr)
 
     return report

@@ -130,11 +130,13 @@ class Schema:
         drop: Sequence[str] = (),
         keep: Sequence[str] = (),
         scale: Literal["std", "range"] = "std",
+        fewest: int = 1,
     ) -> Self:
         """Describe the columns of a pandas, polars or pyarrow table or an array; names every problem at once.
 
         Columns get the role `encode` unless named otherwise. `scale` is the unit of a number's distortion: its
-        standard deviation, or its whole range as in the paper.
+        standard deviation, or its whole range as in the paper. `fewest`: categories that fewer rows hold are left out,
+        and each end of a range is one that as many rows reach: a schema then tells of no single row.
         """
         table = data if isinstance(data, Table) else read_table(data)
         roles: dict[str, Role] = {
@@ -147,7 +149,8 @@ class Schema:
         columns = []
         for name in table.names:
             coded = name in table.coded
-            column, problem = infer_column(name, table.arrow[name], roles.get(name, "encode"), scale, coded=coded)
+            role = roles.get(name, "encode")
+            column, problem = infer_column(name, table.arrow[name], role, scale, coded=coded, fewest=fewest)
             columns.append(column)
             problems += problem
         if problems:
@@ -160,9 +163,9 @@ class Schema:
         return [column.name for column in self.columns]
 
     @property
-    def released(self) -> tuple[Column, ...]:
-        """The columns that a release holds, in order."""
-        return tuple(column for column in self.columns if column.released)
+    def seen(self) -> tuple[Column, ...]:
+        """The columns that encoders and adversaries see, in order: those with a place in a tensor."""
+        return tuple(column for column in self.columns if column.seen)
 
     def __getitem__(self, name: str) -> Column:
         for column in self.columns:
@@ -182,7 +185,7 @@ class Schema:
         groups: list[Group] = []
         numbers: list[Column] = []
         start = 0
-        for column in self.released:
+        for column in self.seen:
             number = None
             width = len(column.categories) + column.missing
             if column.kind != "categorical":
@@ -212,7 +215,7 @@ class Schema:
             raise InputError(f"This is not a schema ({error}). Expected what Schema.to_json writes.") from error
 
     def to_json(self) -> str:
-        """Write as JSON, to be edited and read back with `from_json`."""
+        """As JSON, to be edited and read back with `from_json`."""
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod

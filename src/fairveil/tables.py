@@ -127,7 +127,7 @@ def _read_frame(data: Any) -> Table:
             continue
         if pa.types.is_dictionary(raw.type):
             coded.add(name)
-        columns[name] = _plain(raw)
+        columns[name] = plain_column(raw)
     if problems:
         raise InputError(problems)
     return Table(pa.table(columns), data, frozenset(coded))
@@ -149,7 +149,7 @@ def _converted(series: Any, *, plain: bool = True) -> pa.ChunkedArray | None:
         column = _series_to_arrow(series)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError):
         return None
-    return _plain(column) if plain else column
+    return plain_column(column) if plain else column
 
 
 def _name_problems(names: list[Any]) -> list[str]:
@@ -193,7 +193,7 @@ def _series_to_arrow(series: Any) -> pa.ChunkedArray:
     return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Dictionary-encoded and view columns as plain ones, so that equal values compare equal."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)

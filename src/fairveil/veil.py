@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fairveil.encoders import Encoder, EncoderSpec, build_encoder
 from fairveil.errors import InputError, VeilFileError
 from fairveil.objectives.distortion import Release
 from fairveil.pictures import PictureCodec, Pictures, PictureSchema, rows_at_once, unpack
+from fairveil.randomness import RandomSource
 from fairveil.schema import Schema
 from fairveil.sensitive import Sensitive
 
@@ -43,46 +45,44 @@ class Veil:
         """Whether the encoder must be shown S."""
         return self.encoder.spec.sensitive_width > 0
 
-    def release(self, x: Tensor, sensitive: Tensor | None, generator: torch.Generator) -> Release:
+    def release(self, x: Tensor, sensitive: Tensor | None, source: RandomSource) -> Release:
         """Draw a release of encoded rows: values (rows, width) and probabilities (rows, categorical width)."""
-        parts = [(part.values[0], part.probabilities[0]) for part in self._parts(x, sensitive, generator)]
+        parts = [(part.values[0], part.probabilities[0]) for part in self._parts(x, sensitive, source)]
         values, probabilities = zip(*parts, strict=True)
         return Release(torch.cat(values), torch.cat(probabilities))
 
-    def values(self, x: Tensor, sensitive: Tensor | None, generator: torch.Generator) -> Tensor:
+    def values(self, x: Tensor, sensitive: Tensor | None, source: RandomSource) -> Tensor:
         """The values of a release alone, without the cost of its probabilities: (rows, width)."""
-        return torch.cat([part.values[0] for part in self._parts(x, sensitive, generator)])
+        return torch.cat([part.values[0] for part in self._parts(x, sensitive, source)])
 
-    def _parts(self, x: Tensor, sensitive: Tensor | None, generator: torch.Generator) -> Iterator[Release]:
+    def _parts(self, x: Tensor, sensitive: Tensor | None, source: RandomSource) -> Iterator[Release]:
         size = rows_at_once(x.shape[1])
         for start in range(0, max(len(x), 1), size):
             rows = unpack(x[start : start + size])
             shown = None if sensitive is None else sensitive[start : start + size]
             with torch.no_grad():
-                yield self.encoder(rows, shown, self.encoder.noise(len(rows), generator))
+                yield self.encoder(rows, shown, self.encoder.noise(len(rows), source))
 
-    def apply(self, table: pa.Table, sensitive: pa.Table | None, generator: torch.Generator) -> pa.Table:
+    def apply(self, table: pa.Table, sensitive: pa.Table | None, source: RandomSource) -> pa.Table:
         """A censored table: same columns and values from the schema, or a column a slot for soft releases."""
         codec = self.codec
         x = codec.encode(table)
-        values = self.values(x, self.shown(table.num_rows, sensitive), generator)
+        values = self.values(x, self.shown(table.num_rows, sensitive), source)
         if self.encoder.spec.release != "sampled":
             return codec.soft(values)
-        released = codec.decode(values)
-        for column in self.schema.released:
-            if column.role == "keep":  # as it is, to the last digit
-                released = released.set_column(
-                    released.column_names.index(column.name), column.name, table[column.name]
-                )
-        return released
+        drawn = codec.decode(values)
+        return pa.table({name: table[name] if name in self._untouched else drawn[name] for name in self.output_names()})
 
-    def apply_to_pictures(
-        self, pictures: Pictures, sensitive: pa.Table | None, generator: torch.Generator
-    ) -> np.ndarray:
+    @cached_property
+    def _untouched(self) -> frozenset[str]:
+        """Columns that are released as they are, to the last digit."""
+        return frozenset(column.name for column in self.schema.columns if column.role in ("keep", "pass"))
+
+    def apply_to_pictures(self, pictures: Pictures, sensitive: pa.Table | None, source: RandomSource) -> np.ndarray:
         """Censored images, of the size, the channels and the kind of pixel that they came with."""
         assert isinstance(self.schema, PictureSchema)
         codec = PictureCodec(self.schema)
-        values = self.values(codec.encode(pictures), self.shown(len(pictures), sensitive), generator)
+        values = self.values(codec.encode(pictures), self.shown(len(pictures), sensitive), source)
         if self.encoder.spec.release != "sampled":  # real numbers, anywhere
             return codec.decode(values)[..., 0] if pictures.grey else codec.decode(values)
         return pictures.like_origin(codec.decode(values))
@@ -102,7 +102,7 @@ class Veil:
         if isinstance(self.schema, PictureSchema):
             return [f"pixel{i}" for i in range(self.schema.pixels)]
         if self.encoder.spec.release == "sampled":
-            return [column.name for column in self.schema.released]
+            return [column.name for column in self.schema.columns if column.released]
         return list(self.schema.layout.slot_names)
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -1,6 +1,5 @@
-"""The verbs."""
+"""The other verbs, and all verbs together."""
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -8,17 +7,13 @@ from typing import Annotated
 import typer
 
 import fairveil
+from fairveil.cli import files
+from fairveil.cli.app import Quiet, app, main
 from fairveil.demo import run_demo
-from fairveil.errors import BudgetNotMet, DataNotFound, InputError, TrainingFailed, VeilFileError
 from fairveil.paper.reproduce import EXPERIMENTS
 from fairveil.paper.reproduce import reproduce as run_experiments
 
-app = typer.Typer(
-    help="Hide sensitive attributes in data within a hard distortion bound.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-)
+__all__ = ["app", "files", "main"]
 
 
 @app.command()
@@ -29,13 +24,13 @@ def demo(
     budgets: Annotated[str, typer.Option(help="Budgets to train, separated by commas.")] = "0.5,0.8,1.2,1.8",
     steps: Annotated[int, typer.Option(min=1, help="Encoder steps; fewer are faster and leak more.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of training and of the demo's draws.")] = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Learn a frontier on UCI Adult (S = sex), release a censored table, and show what fresh attackers find.
 
-    Example: fairveil demo --output results --budgets 0.5,1,2
+    Example: `fairveil demo --output results --budgets 0.5,1,2`
     """
-    run_demo(output, _budgets(budgets), steps=steps, seed=seed, progress=not quiet)
+    run_demo(output, files.parse_budgets(budgets), steps=steps, seed=seed, progress=not quiet)
 
 
 @app.command()
@@ -43,13 +38,13 @@ def reproduce(
     name: Annotated[str, typer.Argument(help=f"Which experiment: {', '.join(EXPERIMENTS)}, or all.")],
     output: Annotated[Path, typer.Option(help="Folder for the figures and tables.")] = Path("results/paper"),
     profile: Annotated[str, typer.Option(help="quick (smaller) or paper (the paper's sizes: hours).")] = "quick",
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run an experiment of the paper; draw its figures and print its tables beside the paper's numbers.
 
     What an interrupted run has computed is not computed again.
 
-    Example: fairveil reproduce genki --profile quick
+    Example: `fairveil reproduce genki --profile quick`
     """
     tell = (lambda text: None) if quiet else partial(typer.echo, err=True)
     for page in run_experiments(name, output, profile, tell=tell, progress=not quiet):
@@ -60,23 +55,3 @@ def reproduce(
 def version() -> None:
     """Print the version."""
     typer.echo(fairveil.__version__)
-
-
-def _budgets(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError as error:
-        raise InputError("--budgets must be numbers separated by commas, such as 0.5,1,2.") from error
-
-
-def main() -> None:
-    """Run a verb; errors are one paragraph on standard error."""
-    try:
-        app(standalone_mode=True)
-    except (InputError, BudgetNotMet, TrainingFailed, DataNotFound, VeilFileError, OSError) as error:
-        sys.stderr.write(f"fairveil: {error}\n")
-        raise SystemExit(2) from None
-    except Exception as error:
-        # Only its type: the text of a foreign error may show a value of the data.
-        sys.stderr.write(f"fairveil: internal error ({type(error).__name__}). Please report it.\n")
-        raise SystemExit(3) from None

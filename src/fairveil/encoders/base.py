@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fairveil.encoders.batched import STATISTICS
 from fairveil.encoders.heads import Noise, draw_noise, make_head
 from fairveil.objectives.distortion import Release
+from fairveil.randomness import RandomSource
 from fairveil.schema import Layout
 
 ModuleFactory = nn.Module | Callable[[int, int], nn.Module]
@@ -80,10 +81,10 @@ class Encoder(nn.Module):
         """How many Gumbel variables a row takes."""
         return self.layout.group_width
 
-    def noise(self, rows: int, generator: torch.Generator) -> Noise:
+    def noise(self, rows: int, source: RandomSource) -> Noise:
         """Fresh noise for a batch."""
         numbers = len(self.layout.numbers)
-        return draw_noise(rows, self.spec.noise_dim, self.gumbel_width, numbers, numbers, generator)
+        return draw_noise(rows, self.spec.noise_dim, self.gumbel_width, numbers, numbers, source)
 
     @property
     def redraws(self) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fairveil.encoders.ragged import group_draw, group_softmax
 from fairveil.objectives.distortion import Release
+from fairveil.randomness import RandomSource, normal, uniform
 from fairveil.schema import Layout
 
 #: Odds with which a fresh encoder keeps the original category, as a log.
@@ -45,21 +46,21 @@ class Noise:
     normal: Tensor
     uniform: Tensor
 
-    def redrawn(self, generator: torch.Generator) -> "Noise":
+    def redrawn(self, source: RandomSource) -> "Noise":
         """The same noise at the network's input, everything else fresh: for another draw from the same proposal."""
-        (rows, gumbel), normal, uniform = self.gumbel.shape, self.normal.shape[1], self.uniform.shape[1]
-        return replace(draw_noise(rows, 0, gumbel, normal, uniform, generator), inputs=self.inputs)
+        rows, gumbel = self.gumbel.shape
+        fresh = draw_noise(rows, 0, gumbel, self.normal.shape[1], self.uniform.shape[1], source)
+        return replace(fresh, inputs=self.inputs)
 
 
-def draw_noise(rows: int, inputs: int, gumbel: int, normal: int, uniform: int, generator: torch.Generator) -> Noise:
+def draw_noise(rows: int, inputs: int, gumbel: int, normals: int, uniforms: int, source: RandomSource) -> Noise:
     """Fresh noise for a batch of rows: how many variables of each sort a row."""
-    device = generator.device
-    chances = torch.rand(rows, gumbel, generator=generator, device=device)
+    chances = uniform(source, rows, gumbel)
     return Noise(
-        torch.randn(rows, inputs, generator=generator, device=device),
+        normal(source, rows, inputs),
         -torch.log(-torch.log(chances.clamp_(1e-20, 1.0 - 1e-7))),
-        torch.randn(rows, normal, generator=generator, device=device),
-        torch.rand(rows, uniform, generator=generator, device=device),
+        normal(source, rows, normals),
+        uniform(source, rows, uniforms),
     )
 
 

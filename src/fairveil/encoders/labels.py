@@ -10,6 +10,7 @@ from fairveil.encoders.base import Encoder, EncoderSpec, with_sensitive
 from fairveil.encoders.batched import BatchedMLP, initialise
 from fairveil.encoders.heads import Noise, draw_noise
 from fairveil.objectives.distortion import Release
+from fairveil.randomness import RandomSource
 from fairveil.schema import Layout
 
 #: The logit of a score starts from this times its log-likelihood under the network's belief: the draw spreads over
@@ -49,9 +50,9 @@ class Labels(Encoder):
         """All draws of a row are looked at already: another look is worth other rows."""
         return False
 
-    def noise(self, rows: int, generator: torch.Generator) -> Noise:
+    def noise(self, rows: int, source: RandomSource) -> Noise:
         """One uniform number a row."""
-        return draw_noise(rows, 0, 0, 0, 1, generator)
+        return draw_noise(rows, 0, 0, 0, 1, source)
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
         """Logits of the scores: (members, rows, scores)."""

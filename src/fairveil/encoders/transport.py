@@ -17,6 +17,7 @@ from fairveil.encoders.heads import Noise, SampledHead, draw_noise
 from fairveil.encoders.inturn import ColumnsInTurn
 from fairveil.errors import InputError
 from fairveil.objectives.distortion import Release
+from fairveil.randomness import RandomSource
 from fairveil.schema import Layout
 
 #: Hidden layer of the gate.
@@ -48,10 +49,10 @@ class Transport(Encoder):
         self.gate = BatchedMLP(members, 2 * layout.group_width, _GATE, 1 + spec.levels)
         self.head = SampledHead(layout)
 
-    def noise(self, rows: int, generator: torch.Generator) -> Noise:
+    def noise(self, rows: int, source: RandomSource) -> Noise:
         """A uniform number for each number of a row, each column to be drawn, and the gate."""
         uniform = len(self.layout.numbers) + len(self.layout.groups) + 1
-        return draw_noise(rows, 0, 0, 0, uniform, generator)
+        return draw_noise(rows, 0, 0, 0, uniform, source)
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
         """What the mover makes of each row before it draws. No member has a part in it."""

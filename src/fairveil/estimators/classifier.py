@@ -84,6 +84,7 @@ class ClassifierBase(TableEstimator):
             None,
             Aims(adversary, 0.0, self.sees_sensitive, self.per_column_adversaries),
             bins=True,
+            unseen=self.unseen,
         )
         scores = score_grid(len(self.classes_), prediction)
         cost = PredictionLoss(scores, prediction)

@@ -65,6 +65,7 @@ class GameEstimator(TableTransformer):
             bins=self.release == "sampled"
             and self.architecture not in ("gaussian", "gaussian_full")
             and self.cells is None,
+            unseen=self.unseen,
         )
         self._fitted_rows = FittedRows.of(prepared.original)
         return prepared

@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from fairveil.codec import Codec
+from fairveil.codec import Codec, Unseen
 from fairveil.columns import family_of
 from fairveil.errors import InputError, must_be
 from fairveil.game import Rows, Task
@@ -123,8 +123,9 @@ def prepare(
     aims: Aims,
     *,
     bins: bool,
+    unseen: Unseen,
 ) -> Prepared:
-    """Check everything and encode it."""
+    """Check everything and encode it. unseen: of categories that a schema of the caller's does not list."""
     _check_rows(len(table))
     inferred = schema is None
     schema = Schema.infer(table, sensitive=inside) if schema is None else _with_sensitive(schema, inside)
@@ -135,10 +136,11 @@ def prepare(
             f"There is no column to encode: X has {len(table.names)} feature(s), none of them to be encoded."
         )
     # A schema of the caller's may say `encode` on purpose; to release S as it is cannot be meant.
-    checked = [c.name for c in schema.released if inferred or c.role == "keep"]
+    checked = [c.name for c in schema.columns if c.released and (inferred or c.role != "encode")]
     _refuse_copies(table, secret, [name for name in checked if name in table.names])
-    x = Codec(schema).encode(table.arrow)
-    return _prepared(schema, x, Codec(schema).original(table.arrow, x), secret, y, aims)
+    codec = Codec(schema, unseen)
+    x = codec.encode(table.arrow)
+    return _prepared(schema, x, codec.original(table.arrow, x), secret, y, aims)
 
 
 def _check_rows(rows: int) -> None:

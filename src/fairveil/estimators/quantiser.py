@@ -53,7 +53,7 @@ class Quantiser(TableTransformer):
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """The columns of a release."""
         check_is_fitted(self, "representatives_")
-        return np.asarray([column.name for column in self.schema_.released], dtype=object)
+        return np.asarray([column.name for column in self.schema_.seen], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,6 +2,18 @@
 
 from fairveil.game.history import History, Round
 from fairveil.game.loop import Outcome, play
-from fairveil.game.problem import Bounds, Problem, Rows, Task, Training, default_training
+from fairveil.game.problem import Bounds, Problem, Rows, Task, Training, default_training, shortened
 
-__all__ = ["Bounds", "History", "Outcome", "Problem", "Round", "Rows", "Task", "Training", "default_training", "play"]
+__all__ = [
+    "Bounds",
+    "History",
+    "Outcome",
+    "Problem",
+    "Round",
+    "Rows",
+    "Task",
+    "Training",
+    "default_training",
+    "play",
+    "shortened",
+]

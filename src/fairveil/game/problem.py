@@ -110,6 +110,11 @@ def _is_layer(layer: object) -> bool:
     return (isinstance(number, int) and number > 0) or (isinstance(number, str) and number.isdigit() and number > "0")
 
 
+def shortened(training: Training, steps: int) -> Training:
+    """The same training in so many steps, with lessons in proportion."""
+    return replace(training, steps=steps, lessons=math.ceil(training.lessons * steps / training.steps))
+
+
 def default_training(architecture: object) -> Training:
     """What suits an architecture, chosen on validation rows of UCI Adult (`benchmarks/ablation.py`)."""
     if architecture == "labels":

@@ -1,0 +1,103 @@
+"""The application: options of every verb, and how errors end."""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from fairveil.errors import BudgetNotMet, DataNotFound, InputError, TrainingFailed, VeilFileError
+
+app = typer.Typer(
+    help="Hide sensitive attributes in data within a hard distortion bound.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+#: Errors that a caller can mend: their message is shown. Of others only the type, as their text may show data.
+EXPECTED = (InputError, BudgetNotMet, TrainingFailed, DataNotFound, VeilFileError, OSError)
+_debug = False
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A YAML file with options by verb, such as `fit: {budget: 1.2, sensitive: [sex]}`."),
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Hide sensitive attributes in data within a hard distortion bound.
+
+    From a CSV file to a censored copy: `inspect`, `fit` (or `frontier`), `release`, `audit`, `card`.
+    """
+    global _debug
+    _debug = debug
+    if config is not None:
+        context.default_map = _read_config(config, context)
+
+
+def _read_config(path: Path, context: typer.Context) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"There is no file {path}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise InputError(f"{path.name} is not YAML.") from None
+    commands = getattr(context.command, "commands", {})
+    if not isinstance(values, dict) or not all(isinstance(v, dict) for v in values.values()):
+        raise InputError(f"{path.name} must map verbs to their options, such as fit: {{budget: 1.2}}.")
+    problems = []
+    for verb, chosen in values.items():
+        if verb not in commands:
+            problems.append(f"{path.name}: there is no verb {verb!r}. Verbs: {', '.join(sorted(commands))}.")
+            continue
+        known = {parameter.name for parameter in commands[verb].params}
+        problems += [f"{path.name}: {verb} has no option {name!r}." for name in chosen
+                     if str(name).replace("-", "_") not in known]  # fmt: skip
+    if problems:
+        raise InputError(problems)
+    return {verb: {str(n).replace("-", "_"): v for n, v in chosen.items()} for verb, chosen in values.items()}
+
+
+def show_json(values: object) -> None:
+    """Print plain values for machines."""
+    typer.echo(json.dumps(values, indent=1, ensure_ascii=False, default=str))
+
+
+def main() -> None:
+    """Run a verb; errors are one paragraph on standard error."""
+    warnings.simplefilter("ignore")  # what a user must know is told by the verbs themselves
+    try:
+        app(standalone_mode=True)
+    except KeyboardInterrupt:
+        sys.stderr.write("fairveil: interrupted. Nothing was written under its final name; --resume goes on.\n")
+        raise SystemExit(130) from None
+    except EXPECTED as error:
+        if _debug:
+            raise
+        sys.stderr.write(f"fairveil: {told(error)}\n")
+        raise SystemExit(2) from None
+    except Exception as error:
+        if _debug:
+            raise
+        # Only its type: the text of a foreign error may show a value of the data.
+        sys.stderr.write(f"fairveil: internal error ({type(error).__name__}). Please report it.\n")
+        raise SystemExit(3) from None
+
+
+def told(error: Exception) -> str:
+    """The message of an error that a caller can mend."""
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, DataNotFound):
+        where = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror}{where}. What was there before is as it was."
+    return str(error)

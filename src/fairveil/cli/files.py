@@ -1,0 +1,344 @@
+"""The verbs of a curator: inspect, fit, frontier, release, audit, certify, card."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, cast, get_args
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fairveil.auditing import AuditResult, Certificate
+from fairveil.auditing.attackers import Profile
+from fairveil.cli.app import Json, Quiet, app, show_json
+from fairveil.errors import InputError, must_be
+from fairveil.release import (
+    Inspection,
+    Options,
+    Recipe,
+    audit_file,
+    card_path,
+    card_text,
+    certify_file,
+    fit_file,
+    fit_frontier,
+    inspect_file,
+    open_table,
+    read_card,
+    release_file,
+    with_audit,
+    with_certificate,
+    write_card,
+)
+from fairveil.release.fitting import MOST_ROWS
+from fairveil.release.tables import sha256_of
+from fairveil.whole import write_whole
+
+Sensitive = Annotated[list[str] | None, typer.Option("--sensitive", "-s", help="A column to hide; may be repeated.")]
+SchemaFile = Annotated[Path | None, typer.Option("--schema", help="A schema as inspect writes it (YAML or JSON).")]
+Labels = Annotated[Path | None, typer.Option(help="For a folder of images: a table with 'file' and other columns.")]
+Architecture = Annotated[str, typer.Option(help="auto, transport, feedforward, matrix, gaussian, transposed, ...")]
+Cells = Annotated[int | None, typer.Option(help="With --architecture matrix: how many records, for certificates.")]
+Blind = Annotated[bool, typer.Option("--blind", help="The encoder does not see S, in fitting and in release.")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Training steps; fewer are faster and leak more.")]
+Rows = Annotated[int, typer.Option(min=100, help="Learn from at most this many rows, sampled.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the training (never of a release).")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with what was interrupted.")]
+_console = Console(width=None if Console().is_terminal else 120)
+
+
+@app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A CSV or Parquet file.")],
+    sensitive: Sensitive = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a schema to edit (YAML).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Look at a table: every column with a proposed role; identifiers, names and near-duplicates of S are flagged.
+
+    Example: `fairveil inspect adult.csv --sensitive sex -o schema.yaml`
+    """
+    found = inspect_file(open_table(file), sensitive or ())
+    if output is not None:
+        write_whole(output, found.to_yaml().encode())
+    if as_json:
+        show_json(found.to_dict())
+        return
+    _console.print(_inspected(found))
+    for name in found.undecided:
+        typer.echo(f"{name!r} has no role yet.")
+    if output is not None:
+        typer.echo(f"Wrote {output}. Edit the roles, then run fairveil fit {file} --schema {output}.")
+
+
+@app.command()
+def fit(
+    file: Annotated[Path, typer.Argument(help="A CSV or Parquet file, or a folder of images.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The veil to write, such as sex.veil.")],
+    budget: Annotated[float, typer.Option(help="D, the bound on the mean distortion of a row.")] = 1.0,
+    sensitive: Sensitive = None,
+    schema: SchemaFile = None,
+    labels: Labels = None,
+    architecture: Architecture = "auto",
+    cells: Cells = None,
+    blind: Blind = False,
+    steps: Steps = None,
+    rows: Rows = MOST_ROWS,
+    seed: Seed = None,
+    resume: Resume = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Learn a veil: an encoder that hides the sensitive columns within the budget.
+
+    Example: `fairveil fit adult.csv --schema schema.yaml --sensitive sex --budget 1.2 -o sex.veil`
+    """
+    recipe = _recipe(sensitive, schema, labels, architecture, cells, blind, steps, rows, seed, resume, quiet)
+    encoder = fit_file(file, output, budget, recipe)
+    achieved = encoder.distortion_
+    if as_json:
+        show_json(
+            {"veil": output.name, "sha256": sha256_of(output), "budget": budget, "distortion": achieved.to_dict()}
+        )
+        return
+    typer.echo(f"Wrote {output}: distortion {achieved.mean:.4g}, at most {achieved.upper:.4g} with confidence "
+               f"{achieved.confidence:.3g} (budget {budget:g}, {achieved.rows:,} held-out rows).")  # fmt: skip
+
+
+@app.command()
+def frontier(
+    file: Annotated[Path, typer.Argument(help="A CSV or Parquet file.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder for veils, frontier.csv and frontier.png.")
+    ],
+    budgets: Annotated[str, typer.Option(help="Budgets to learn together, separated by commas.")] = "0.5,0.8,1.2,1.8",
+    sensitive: Sensitive = None,
+    target: Annotated[list[str] | None, typer.Option(help="A column to predict from each release.")] = None,
+    schema: SchemaFile = None,
+    architecture: Architecture = "auto",
+    cells: Cells = None,
+    blind: Blind = False,
+    steps: Steps = None,
+    rows: Rows = MOST_ROWS,
+    seed: Seed = None,
+    resume: Resume = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Learn veils for several budgets at once, with a table and a picture to choose from.
+
+    Example: `fairveil frontier adult.csv -s sex --target salary --budgets 0.5,1,2 -o veils`
+    """
+    recipe = _recipe(sensitive, schema, None, architecture, cells, blind, steps, rows, seed, resume, quiet)
+    points = fit_frontier(file, output, parse_budgets(budgets), recipe, target or ())
+    if as_json:
+        show_json(json.loads(points.to_json(orient="records", force_ascii=False)))
+        return
+    table = Table(title="What a fresh LightGBM finds in each release")
+    for name in points.columns:
+        table.add_column(str(name), justify="right")
+    for row in points.to_dict("records"):
+        table.add_row(*(f"{v:.4g}" if isinstance(v, float) and v == v else "" if v != v or v is None else str(v)
+                        for v in row.values()))  # fmt: skip
+    _console.print(table)
+    typer.echo(f"Wrote the veils, frontier.csv and frontier.png to {output}/. Budget 0 is the original data.")
+
+
+@app.command()
+def release(
+    file: Annotated[Path, typer.Argument(help="A CSV or Parquet file, or a folder of images.")],
+    veil: Annotated[Path, typer.Option(help="The veil, as fit wrote it.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="What to write: .csv, .parquet, or a new folder.")],
+    labels: Labels = None,
+    keep_order: Annotated[
+        bool, typer.Option("--keep-order", help="Do not shuffle: the order tells what it tells.")
+    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Release rows that were released before once more.")] = False,
+    resume: Resume = False,
+    reproducible_insecure: Annotated[
+        int | None, typer.Option(help="A seed for the noise, for tests: whoever knows it can undo the release.")
+    ] = None,
+    forget_order: Annotated[
+        bool, typer.Option("--forget-order", help="Keep no private order in the ledger: the file cannot be audited.")
+    ] = False,
+    memory: Annotated[int, typer.Option(min=64, help="Megabytes for batches and buckets.")] = 1024,
+    workers: Annotated[int, typer.Option(min=0, help="Batches drawn at the same time; 0: one a core.")] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a censored copy of a file: valid values, shuffled rows, no metadata; with its card.
+
+    Example: `fairveil release adult.csv --veil sex.veil -o censored.csv`
+    """
+    chosen = Options(keep_order, again, resume, reproducible_insecure, memory, workers, not forget_order, not quiet)
+    if keep_order:
+        typer.echo("Warning: rows keep their order. If the input is sorted, that alone may tell S.", err=True)
+    if reproducible_insecure is not None:
+        typer.echo("Warning: the noise is drawn from a known seed. This release hides nothing from whoever knows it.",
+                   err=True)  # fmt: skip
+    card = release_file(file, veil, output, chosen, labels)
+    if as_json:
+        show_json(card)
+        return
+    total = card["distortion"]["total"]
+    shown = "" if total is None else f", distortion {total:.4g} (budget {card['veil']['budget']})"
+    typer.echo(f"Wrote {output}: {card['release']['rows']:,} rows{shown}. Its card: {card_path(output).name} and .md.")
+    if card["earlier_releases"]["together"]:
+        typer.echo(f"Together with earlier releases: {card['earlier_releases']['together']['text']}")
+    typer.echo(f"Keep {veil.name}.ledger to yourself: it knows which row is which.")
+
+
+@app.command()
+def audit(
+    release: Annotated[Path, typer.Argument(help="A released CSV or Parquet file, or a folder of images.")],
+    original: Annotated[Path, typer.Option(help="What it was made from.")],
+    sensitive: Sensitive = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="A column of the original to predict; may be repeated.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the report as one HTML page.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
+    max_advantage: Annotated[
+        float | None, typer.Option(min=0.0, help="Exit with 1 if an attacker's advantage over guessing exceeds this.")
+    ] = None,
+    veil: Annotated[Path | None, typer.Option(help="The veil whose ledger knows the order of the rows.")] = None,
+    labels: Labels = None,
+    same_order: Annotated[bool, typer.Option("--same-order", help="The rows stand as in the original.")] = False,
+    profile: Annotated[str, typer.Option(help="quick, or full (more attackers, longer).")] = "quick",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Attack a release with fresh models, and test what it is still good for.
+
+    Exit code 1 if the strongest attacker exceeds --max-advantage, or if a control fails.
+
+    Example: `fairveil audit censored.csv --original adult.csv -s sex --target salary --report audit.html`
+    """
+    if profile not in get_args(Profile):
+        raise InputError(must_be("audit", "profile", "'quick' or 'full'", profile))
+    for path in (report, save):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise InputError(f"There is no folder {path.parent} to write {path.name} to.")
+    result = audit_file(
+        release, original, sensitive or (), target or (), veil=veil, labels=labels, same_order=same_order,
+        profile=cast(Profile, profile), show_progress=not quiet,
+    )  # fmt: skip
+    if report is not None:
+        result.to_html(report)
+    if save is not None:
+        result.to_json(save)
+    if card_path(release).exists():
+        write_card(card_path(release), with_audit(_card_of(release), result))
+    if as_json:
+        show_json(result.to_dict())
+    else:
+        result.summary(_console)
+    if not result.valid or (max_advantage is not None and result.max_advantage > max_advantage):
+        if result.valid:
+            typer.echo(f"The strongest attacker's advantage is {result.max_advantage:.4f}, above {max_advantage:g}.",
+                       err=True)  # fmt: skip
+        raise typer.Exit(1)
+
+
+@app.command()
+def certify(
+    file: Annotated[Path, typer.Argument(help="A CSV or Parquet file of rows that were not used in fitting.")],
+    veil: Annotated[Path, typer.Option(help="A veil of --architecture matrix.")],
+    target: Annotated[str | None, typer.Option(help="Certify equalized odds given this column.")] = None,
+    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Of the bound.")] = 0.95,
+    unseen_rows: Annotated[
+        bool, typer.Option("--unseen-rows", help="You vouch that no row was used in fitting.")
+    ] = False,
+    save: Annotated[Path | None, typer.Option(help="Write the certificate as JSON.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Bound the unfairness of any predictor on a veil's releases, present or future.
+
+    Example: `fairveil certify fresh.csv --veil sex.veil --unseen-rows --save certificate.json`
+    """
+    found = certify_file(file, veil, target=target, confidence=confidence, unseen_rows=unseen_rows)
+    if save is not None:
+        write_whole(save, (json.dumps(found.to_dict(), indent=1) + "\n").encode())
+    if as_json:
+        show_json(found.to_dict())
+    else:
+        typer.echo(str(found))
+
+
+@app.command()
+def card(
+    release: Annotated[Path, typer.Argument(help="A release with its card beside it.")],
+    audit_result: Annotated[
+        Path | None, typer.Option("--audit", help="An audit to add, as audit --save wrote it.")
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="A certificate to add, as certify --save wrote it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the card of a release: what was done, measured and certified, and what is not promised.
+
+    Example: `fairveil card censored.csv --audit audit.json`
+    """
+    found = _card_of(release)
+    if audit_result is not None:
+        found = with_audit(found, AuditResult.from_json(_existing(audit_result)))
+    if certificate is not None:
+        found = with_certificate(found, _read_certificate(certificate))
+    if audit_result is not None or certificate is not None:
+        write_card(card_path(release), found)
+    if as_json:
+        show_json(found)
+    else:
+        typer.echo(card_text(found), nl=False)
+
+
+def parse_budgets(text: str) -> list[float]:
+    """Numbers separated by commas."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise InputError("--budgets must be numbers separated by commas, such as 0.5,1,2.") from error
+
+
+def _recipe(
+    sensitive: list[str] | None, schema: Path | None, labels: Path | None, architecture: str, cells: int | None,
+    blind: bool, steps: int | None, rows: int, seed: int | None, resume: bool, quiet: bool,
+) -> Recipe:  # fmt: skip
+    return Recipe(tuple(sensitive or ()), schema, labels, architecture, cells, blind, steps, rows, seed, resume,
+                  not quiet)  # fmt: skip
+
+
+def _card_of(release: Path) -> dict[str, Any]:
+    """The card of a release that is the file it was written for."""
+    found = read_card(card_path(release))
+    if release.is_file() and sha256_of(release) != found["release"]["sha256"]:
+        raise InputError(f"{release.name} is not the file its card was written for: it was changed or replaced.")
+    return found
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise InputError(f"There is no file {path}.")
+    return path
+
+
+def _read_certificate(path: Path) -> Certificate:
+    try:
+        return Certificate.from_dict(json.loads(_existing(path).read_text(encoding="utf-8")))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise InputError(f"{path.name} is no certificate, as fairveil certify --save writes it.") from None
+
+
+def _inspected(found: Inspection) -> Table:
+    secret = " & ".join(found.sensitive)
+    caption = f"{found.rows:,} rows." + (
+        f" 'tells S': how often {secret} is guessed right from this column alone; guessing is right in "
+        f"{100 * found.majority:.1f} %." if found.majority is not None else ""
+    )  # fmt: skip
+    table = Table(title=found.file, caption=caption)
+    for name in ("column", "role", "kind", "distinct", "missing", "tells S", "notes"):
+        table.add_column(name, justify="right" if name in ("distinct", "missing", "tells S") else "left")
+    for row in found.found:
+        table.add_row(row.column.name, row.column.role or "?", row.column.kind, f"{row.distinct:,}",
+                      f"{100 * row.missing:.1f} %" if row.missing else "",
+                      "" if row.tells is None else f"{100 * row.tells:.1f} %", " ".join(row.notes))  # fmt: skip
+    return table

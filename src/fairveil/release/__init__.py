@@ -1,0 +1,30 @@
+"""Real files, safely: from a table or a folder of images to a censored copy that can be handed on."""
+
+from fairveil.release.card import card_path, card_text, read_card, with_audit, with_certificate, write_card
+from fairveil.release.checking import audit_file, certify_file
+from fairveil.release.fitting import Recipe, fit_file, fit_frontier
+from fairveil.release.inspecting import Inspection, inspect_file, read_schema
+from fairveil.release.reading import open_table
+from fairveil.release.releasing import open_veil, release_file
+from fairveil.release.tables import Options
+
+__all__ = [
+    "Inspection",
+    "Options",
+    "Recipe",
+    "audit_file",
+    "card_path",
+    "card_text",
+    "certify_file",
+    "fit_file",
+    "fit_frontier",
+    "inspect_file",
+    "open_table",
+    "open_veil",
+    "read_card",
+    "read_schema",
+    "release_file",
+    "with_audit",
+    "with_certificate",
+    "write_card",
+]

@@ -1,0 +1,218 @@
+"""A first look at a table: a schema to edit, with every column's proposed role and what a curator should know of it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import yaml
+
+from fairveil.columns import MOST_CATEGORIES, Column, Family, family_of, infer_column
+from fairveil.errors import InputError
+from fairveil.release.reading import TableFile, converted
+from fairveil.release.sampling import sample_rows
+from fairveil.schema import Schema
+from fairveil.tables import missing_mask
+
+#: Rows that must share a category, or reach an end of a range, for a schema to tell of it.
+FEWEST = 10
+#: Rows that are looked at.
+MOST_ROWS = 200_000
+#: A column from which S is guessed right in this share of the rows is S under another name.
+_NEARLY = 0.95
+#: Text of which this share of the rows has a value of its own names the row; of whole numbers, this share.
+_OWN_TEXT, _OWN_NUMBERS = 0.5, 0.95
+_FEWEST_TO_TELL = 50
+
+
+@dataclass(frozen=True)
+class Found:
+    """One column: its description (role None where the curator must decide), how well it alone tells S, and notes."""
+
+    column: Column
+    distinct: int
+    missing: float
+    tells: float | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a file holds. majority: how often S is guessed right by its most frequent value."""
+
+    file: str
+    rows: int
+    found: tuple[Found, ...]
+    sensitive: tuple[str, ...]
+    majority: float | None
+
+    @property
+    def undecided(self) -> list[str]:
+        """The columns that have no role yet."""
+        return [found.column.name for found in self.found if found.column.role is None]
+
+    def to_yaml(self) -> str:
+        """A schema to edit: notes are comments, a role that is left empty stops every run."""
+        lines = [
+            f"# Columns of {self.file}, from {self.rows:,} rows. Edit the roles, then: fairveil fit FILE --schema THIS",
+            "#   encode     released, censored        keep   released as it is, seen by every adversary",
+            "#   sensitive  hidden, not released      pass   released as it is, seen by nobody (audited)",
+            "#   drop       not released              (empty) not decided: nothing runs",
+            f"# Categories of fewer than {FEWEST} rows are left out, and ranges end where {FEWEST} rows reach.",
+            "columns:",
+        ]
+        for found in self.found:
+            lines += [f"# {found.column.name}: {note}" for note in found.notes]
+            plain = asdict(Column("", "categorical"))
+            values = {
+                name: _listed(value)
+                for name, value in asdict(found.column).items()
+                if name in ("name", "role", "kind") or value != plain[name]
+            }
+            text = yaml.safe_dump([values], sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+            lines.append(text.rstrip())
+        return "\n".join(lines) + "\n"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        columns = [
+            {"name": f.column.name, "role": f.column.role, "kind": f.column.kind, "distinct": f.distinct,
+             "missing": f.missing, "tells": f.tells, "notes": list(f.notes)}
+            for f in self.found
+        ]  # fmt: skip
+        return {"file": self.file, "rows": self.rows, "sensitive": list(self.sensitive), "majority": self.majority,
+                "columns": columns, "undecided": self.undecided}  # fmt: skip
+
+
+def inspect_file(source: TableFile, sensitive: Sequence[str] = (), *, seed: int = 0) -> Inspection:
+    """Look at (a sample of) the rows and propose a schema. Categories that fewer than ten rows hold are left out."""
+    unknown = [name for name in sensitive if name not in source.names]
+    if unknown:
+        raise InputError([f"{source.path.name} has no column {name!r} to be sensitive." for name in unknown])
+    table, rows = sample_rows(source, source.names, {}, MOST_ROWS, seed)
+    if source.kind == "csv":
+        table = pa.table({name: with_guessed_type(table[name]) for name in table.column_names})
+    secret = _joint_codes(table, sensitive)
+    majority = None if secret is None else float(np.bincount(secret).max() / len(secret))
+    found = tuple(
+        _inspect_column(name, table[name], name in sensitive, secret, majority) for name in table.column_names
+    )
+    return Inspection(source.path.name, rows, found, tuple(sensitive), majority)
+
+
+def with_guessed_type(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of text as numbers or truth values, if every cell is one."""
+    present = pc.drop_null(text)
+    families: list[Family] = ["number"]
+    if pc.all(pc.is_in(pc.utf8_lower(present), pa.array(["true", "false"]))).as_py():
+        families = ["boolean"]
+    for family in families:
+        values, wrong = converted(text, family)
+        if not wrong and len(present):
+            return _whole(values) if family == "number" else values
+    return text
+
+
+def _whole(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    numbers = pc.drop_null(values)
+    whole = pc.all(pc.equal(numbers, pc.floor(numbers))).as_py()
+    small = pc.all(pc.less(pc.abs(numbers), 2.0**53)).as_py()
+    return values.cast(pa.int64()) if whole and small else values
+
+
+def _joint_codes(table: pa.Table, sensitive: Sequence[str]) -> np.ndarray | None:
+    if not sensitive:
+        return None
+    text = [pc.fill_null(table[name].cast(pa.string()), "(missing)").to_numpy() for name in sensitive]
+    return np.asarray(
+        np.unique(np.array(["\x1f".join(row) for row in zip(*text, strict=True)]), return_inverse=True)[1]
+    )
+
+
+def _inspect_column(
+    name: str, values: pa.ChunkedArray, is_sensitive: bool, secret: np.ndarray | None, majority: float | None
+) -> Found:
+    gone = missing_mask(values)
+    distinct = int(pc.count_distinct(values).as_py()) if family_of(values.type) else 0
+    rows = len(values)
+    share = float(gone.mean())
+    if is_sensitive:
+        column, _ = infer_column(name, values, "sensitive")
+        return Found(column, distinct, share, None, ())
+    column, problems = infer_column(name, values, "encode", fewest=FEWEST)
+    notes = []
+    undecided = bool(problems)
+    if problems:
+        notes.append("no role yet. " + _why(values, distinct, problems))
+    elif _is_identifier(values, distinct, rows):
+        undecided = True
+        notes.append(f"no role yet. {distinct:,} different values in {rows:,} rows: an identifier? 'drop' it, or "
+                     "'pass' it on and link every row by it.")  # fmt: skip
+    elif column.kind == "categorical" and len(column.categories) < distinct:
+        left = int((~pc.is_in(values, pa.array(column.categories, values.type)).to_numpy() & ~gone).sum())
+        notes.append(
+            f"{distinct - len(column.categories)} rare values ({left} rows) are left out; they are read as the most "
+            "frequent one."
+        )
+    tells = None
+    if secret is not None and majority is not None and not undecided:
+        tells = _guessed_right(column, values, secret)
+        if tells >= _NEARLY and tells > majority + 0.02:
+            undecided = True
+            notes.append(f"no role yet. It alone tells S in {100 * tells:.1f} % of the rows: S under "
+                         "another name? 'drop' it, or 'encode' it.")  # fmt: skip
+    if undecided:
+        column = Column(name, column.kind, None, column.family, column.missing)
+    return Found(column, distinct, share, tells, tuple(notes))
+
+
+def _why(values: pa.ChunkedArray, distinct: int, problems: list[str]) -> str:
+    if family_of(values.type) is None:
+        return f"Values of the type {values.type} cannot be censored: 'drop' or 'pass'."
+    if distinct > MOST_CATEGORIES:
+        return f"{distinct:,} different values: names or free text cannot be censored. 'drop' or 'pass'."
+    return problems[0]
+
+
+def _is_identifier(values: pa.ChunkedArray, distinct: int, rows: int) -> bool:
+    if rows < _FEWEST_TO_TELL:
+        return False
+    if pa.types.is_integer(values.type):
+        return distinct > _OWN_NUMBERS * rows
+    return bool(pa.types.is_string(values.type)) and distinct > _OWN_TEXT * rows
+
+
+def _guessed_right(column: Column, values: pa.ChunkedArray, secret: np.ndarray) -> float:
+    """How often S is guessed right from this column alone: learned on every other row, scored on the rest."""
+    if column.kind == "categorical":
+        codes = np.asarray(pc.fill_null(values.combine_chunks().dictionary_encode().indices, -1).to_numpy()) + 1
+    else:
+        numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
+        codes = np.where(np.isnan(numbers), 0, np.searchsorted(np.asarray(column.starts or (0.0,)), numbers) + 1)
+    counts = np.zeros((int(codes.max()) + 1, int(secret.max()) + 1))
+    np.add.at(counts, (codes[::2], secret[::2]), 1)
+    counts[counts.sum(axis=1) == 0] = counts.sum(axis=0)
+    return float(np.mean(counts.argmax(axis=1)[codes[1::2]] == secret[1::2]))
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def read_schema(path: str | Path) -> Schema:
+    """A schema as `inspect` wrote it, edited by hand; YAML or JSON."""
+    path = Path(path)
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"There is no schema {path}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        raise InputError(f"{path.name} is neither YAML nor JSON{where}.") from None
+    if not isinstance(values, dict) or not isinstance(values.get("columns"), list):
+        raise InputError(f"{path.name} is not a schema: it must list 'columns', as fairveil inspect writes them.")
+    return Schema.from_dict(values)
