@@ -28,6 +28,8 @@ Kind = Literal["csv", "parquet"]
 MOST_COLUMNS = 2000
 #: Bytes of a CSV file that are parsed at once; no row may be longer.
 _BLOCK = 8 * 2**20
+#: Bytes of a cell beyond which it is no value but a document, or a quote that was never closed.
+_LONGEST = 2**16
 #: Cells of a CSV file that mean "no value".
 NULL_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 _TRUE, _FALSE = ("true", "True", "TRUE", "1"), ("false", "False", "FALSE", "0")
@@ -99,6 +101,9 @@ class TableFile:
         problems: list[str] = []
         columns = {}
         for name in table.column_names:
+            if (pc.max(pc.binary_length(table[name])).as_py() or 0) > _LONGEST:
+                problems.append(f"Column {name!r} of {self.path.name} has a cell longer than {_LONGEST} bytes.")
+                continue
             if pc.any(pc.match_substring(table[name], "\x00")).as_py():
                 problems.append(f"Column {name!r} of {self.path.name} holds NUL bytes. The file was damaged.")
                 continue

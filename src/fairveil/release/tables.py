@@ -214,15 +214,16 @@ def check_release(job: Job) -> None:
         raise InputError(
             "This veil releases probabilities, which carry S in their fine structure. Fit one with release='sampled'."
         )
+    file = job.source.path.name
+    missing = [name for name in job.columns if name not in job.source.names]
+    # Where columns are missing the first line may be no header but data: then its cells are not shown.
     problems = [
-        f"Column {name!r} of {job.source.path.name} has no role in the veil's schema. Remove it from the file, or give "
-        "it a role and fit again."
-        for name in job.source.names
+        f"Column {f'number {i + 1}' if missing else repr(name)} of {file} has no role in the veil's schema. Remove it "
+        "from the file, or give it a role and fit again."
+        for i, name in enumerate(job.source.names)
         if name not in job.schema.names and name not in job.secret_names
     ]
-    problems += [
-        f"Column {n!r} is missing from {job.source.path.name}." for n in job.columns if n not in job.source.names
-    ]
+    problems += [f"Column {name!r} is missing from {file}." for name in missing]
     if job.source.rows == 0:
         problems.append(f"{job.source.path.name} has no rows.")
     if problems:
@@ -299,6 +300,9 @@ def _refuse_repeated(job: Job, table: pa.Table, ledger: Ledger, own: str) -> Non
     """An early look: the same file again is refused after its first batch."""
     if job.options.again:
         return
+    problems = job.codec.check(table.select(_released_names(job)))
+    if problems:
+        raise InputError(problems)
     sketch = Sketch()
     sketch.add(row_hashes(_told_of(job, table), ledger.key))
     _check_overlap(ledger, sketch, own)
