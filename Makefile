@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 2
 # Plots are drawn without a screen.
 export MPLBACKEND := Agg
 
-.PHONY: run test check bench adult theory audit ablation compare reproduce peers clean
+.PHONY: run test check bench adult theory audit ablation compare reproduce peers stress clean
 
 run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored table, show what attackers find
 	$(BIN)/fairveil demo --output results
@@ -40,6 +40,9 @@ compare: $(VENV)/.installed  ## fair predictors and representations for a known 
 
 reproduce: $(VENV)/.installed  ## every experiment of the paper, in small
 	$(BIN)/fairveil reproduce all --output docs/paper
+
+stress: $(VENV)/.installed  ## releases killed at random moments, and a stream of 5 GB
+	$(BIN)/python benchmarks/release.py
 
 peers: $(VENV)/.installed  ## other ways to hide an attribute, on the same rows and by the same fresh models
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[peers]'

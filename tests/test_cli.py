@@ -3,12 +3,17 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
+import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 import fairveil as fv
+from fairveil.cli import main
 from fairveil.datasets import load_adult
+from helpers import people
 
 
 def run(*arguments, **settings):
@@ -76,3 +81,109 @@ def test_bad_usage_is_one_message_and_exit_code_two(tmp_path, arguments, message
 
 def test_version():
     assert run("version").stdout.strip() == fv.__version__
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    frame, s, y = people(2500)
+    frame.assign(sex=s["sex"], hired=y).to_csv(folder / "people.csv", index=False)
+    return folder
+
+
+def verb(capsys, monkeypatch, folder, *arguments):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["fairveil", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    return ended.value.code, told.out, told.err
+
+
+def test_from_a_csv_file_to_an_audited_release(files, capsys, monkeypatch):
+    go = partial(verb, capsys, monkeypatch, files)
+    code, out, _ = go("inspect", "people.csv", "-s", "sex", "-o", "schema.yaml", "--json")
+    found = {column["name"]: column for column in json.loads(out)["columns"]}
+    assert code == 0
+    assert found["sex"]["role"] == "sensitive"
+    assert found["role"]["tells"] > 0.85
+    schema = ["--schema", "schema.yaml", "--quiet", "--steps", "30", "--seed", "0"]
+    code, out, _ = go("fit", "people.csv", *schema, "--budget", "3", "-o", "sex.veil", "--json")
+    assert code == 0
+    assert json.loads(out)["distortion"]["upper"] <= 3
+    code, out, err = go("release", "people.csv", "--veil", "sex.veil", "-o", "censored.csv", "--json")
+    assert (code, err.count("Drawing")) == (0, 1)
+    assert json.loads(out)["release"]["rows"] == 2500
+    audit = ["audit", "censored.csv", "--original", "people.csv", "-s", "sex", "--target", "hired", "--quiet"]
+    code, out, err = go(*audit, "--report", "audit.html", "--save", "audit.json", "--max-advantage", "0.0001")
+    assert code in (0, 1)
+    assert ("above 0.0001" in err) == (code == 1)
+    assert go(*audit, "--max-advantage", "1.0")[0] == 0
+    code, out, _ = go("card", "censored.csv", "--audit", "audit.json")
+    assert code == 0
+    assert "The strongest of" in out
+    (files / "censored.csv").write_text("changed")
+    code, _, err = go("card", "censored.csv")
+    assert code == 2
+    assert "not the file its card was written for" in err
+
+
+def test_a_frontier_of_veils(files, capsys, monkeypatch):
+    arguments = ["frontier", "people.csv", "-s", "sex", "--target", "hired", "--steps", "20", "--seed", "0", "--quiet"]
+    code, out, err = verb(capsys, monkeypatch, files, *arguments, "--budgets", "3,6", "-o", "veils", "--json")
+    assert code == 0, err
+    points = json.loads(out)
+    assert [point["budget"] for point in points] == [0, 3, 6]
+    assert points[0]["S AUC"] > 0.9
+    assert sorted(p.name for p in (files / "veils").iterdir()) == [
+        "frontier.csv", "frontier.png", "sex-3.veil", "sex-6.veil"]  # fmt: skip
+
+
+def test_a_certificate_of_a_finite_veil(files, capsys, monkeypatch):
+    go = partial(verb, capsys, monkeypatch, files)
+    fit = ["fit", "people.csv", "-s", "sex", "--architecture", "matrix", "--cells", "8", "--blind", "--budget", "9"]
+    assert go(*fit, "--steps", "20", "--seed", "0", "--quiet", "-o", "cells.veil")[0] == 0
+    code, out, _ = go("certify", "people.csv", "--veil", "cells.veil", "--unseen-rows", "--save", "certificate.json")
+    assert code == 0
+    assert "ertified" in out
+    assert 0 < json.loads((files / "certificate.json").read_text())["bound"] <= 1
+    assert go("certify", "people.csv", "--veil", "cells.veil")[0] == 2
+
+
+def test_options_from_a_config_file(files, capsys, monkeypatch):
+    (files / "run.yaml").write_text("inspect: {sensitive: [sex], colour: true}\n")
+    code, _, err = verb(capsys, monkeypatch, files, "--config", "run.yaml", "inspect", "people.csv")
+    assert code == 2
+    assert "no option 'colour'" in err
+    (files / "run.yaml").write_text("inspect: {sensitive: [sex], json: true}\n")
+    code, out, _ = verb(capsys, monkeypatch, files, "--config", "run.yaml", "inspect", "people.csv")
+    assert code == 0
+    assert json.loads(out)["sensitive"] == ["sex"]
+
+
+def test_every_verb_has_an_example(capsys, monkeypatch, tmp_path):
+    for name in ("inspect", "fit", "frontier", "release", "audit", "certify", "card", "example", "demo", "reproduce"):
+        code, out, _ = verb(capsys, monkeypatch, tmp_path, name, "--help")
+        assert code == 0
+        assert f"fairveil {name}" in out.replace("\n", " ")
+
+
+def test_images_from_a_folder_to_an_audit(tmp_path, capsys, monkeypatch):
+    generator = np.random.default_rng(0)
+    (tmp_path / "faces").mkdir()
+    sex = generator.choice(["f", "m"], 600)
+    for i, s in enumerate(sex):
+        pixels = generator.integers(60, 180, (6, 6, 3)) + (40 if s == "f" else 0)
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "faces" / f"{i:03d}.png")
+    pd.DataFrame({"file": [f"{i:03d}.png" for i in range(600)], "sex": sex}).to_csv(
+        tmp_path / "labels.csv", index=False
+    )
+    go = partial(verb, capsys, monkeypatch, tmp_path)
+    fit = ["fit", "faces", "--labels", "labels.csv", "-s", "sex", "--budget", "50", "--steps", "10", "--seed", "0"]
+    assert go(*fit, "--quiet", "-o", "face.veil")[0] == 0
+    code, _, err = go("release", "faces", "--veil", "face.veil", "--labels", "labels.csv", "-o", "out", "--quiet")
+    assert code == 0, err
+    audit = ["audit", "out", "--original", "faces", "--labels", "labels.csv", "-s", "sex", "--quiet"]
+    code, out, err = go(*audit)
+    assert code == 0, err
+    assert "'sex'" in out

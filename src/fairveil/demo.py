@@ -17,6 +17,8 @@ from fairveil.errors import InputError
 from fairveil.estimators import FairEncoder, FairFrontier
 from fairveil.game import default_training, shortened
 from fairveil.metrics import Estimate
+from fairveil.release.writing import check_target
+from fairveil.whole import replacing
 
 #: The chosen point is the smallest budget at which a fresh attacker's AUC on validation rows is at most this.
 CHOSEN_AUC = 0.55
@@ -72,6 +74,16 @@ def run_demo(output: Path, budgets: list[float], *, steps: int, seed: int, progr
         f"to {output}/. Open audit.html in a browser."
     )
     return points
+
+
+def write_example(path: Path) -> int:
+    """UCI Adult as one CSV file: all rows, with sex and salary among the columns; gives the number of rows."""
+    parts = [split.X.assign(sex=split.S["sex"], salary=split.targets["salary"]) for split in load_adult("I")]
+    frame = pd.concat(parts, ignore_index=True)
+    frame["salary"] = np.where(frame["salary"] == 1, ">50K", "<=50K")
+    with replacing(check_target(path, (".csv",))) as partial:
+        frame.to_csv(partial, index=False)
+    return len(frame)
 
 
 @dataclass(frozen=True)

@@ -56,17 +56,17 @@ def _read_config(path: Path, context: typer.Context) -> dict[str, Any]:
     commands = getattr(context.command, "commands", {})
     if not isinstance(values, dict) or not all(isinstance(v, dict) for v in values.values()):
         raise InputError(f"{path.name} must map verbs to their options, such as fit: {{budget: 1.2}}.")
-    problems = []
+    problems, known = [], {}
     for verb, chosen in values.items():
         if verb not in commands:
             problems.append(f"{path.name}: there is no verb {verb!r}. Verbs: {', '.join(sorted(commands))}.")
             continue
-        known = {parameter.name for parameter in commands[verb].params}
-        problems += [f"{path.name}: {verb} has no option {name!r}." for name in chosen
-                     if str(name).replace("-", "_") not in known]  # fmt: skip
+        flags = {flag.lstrip("-"): option.name for option in commands[verb].params for flag in option.opts}
+        problems += [f"{path.name}: {verb} has no option {name!r}." for name in chosen if str(name) not in flags]
+        known[verb] = {flags.get(str(name), str(name)): value for name, value in chosen.items()}
     if problems:
         raise InputError(problems)
-    return {verb: {str(n).replace("-", "_"): v for n, v in chosen.items()} for verb, chosen in values.items()}
+    return known
 
 
 def show_json(values: object) -> None:

@@ -9,7 +9,7 @@ import typer
 import fairveil
 from fairveil.cli import files
 from fairveil.cli.app import Quiet, app, main
-from fairveil.demo import run_demo
+from fairveil.demo import run_demo, write_example
 from fairveil.paper.reproduce import EXPERIMENTS
 from fairveil.paper.reproduce import reproduce as run_experiments
 
@@ -31,6 +31,18 @@ def demo(
     Example: `fairveil demo --output results --budgets 0.5,1,2`
     """
     run_demo(output, files.parse_budgets(budgets), steps=steps, seed=seed, progress=not quiet)
+
+
+@app.command()
+def example(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The CSV file to write.")] = Path("adult.csv"),
+) -> None:
+    """Write UCI Adult (48,842 people, with sex and salary) as a CSV file, to try the other verbs on.
+
+    Example: `fairveil example -o adult.csv`
+    """
+    rows = write_example(output)
+    typer.echo(f"Wrote {output}: {rows:,} rows.")
 
 
 @app.command()
