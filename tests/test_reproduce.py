@@ -78,12 +78,13 @@ def small(monkeypatch):
     monkeypatch.setattr(adult, "load_adult", fake_adult)
     for module, changes in (
         (genki, {"budgets": (1.0, 3.0), "steps": 2, "our_steps": 2, "epochs": 1, "draws": 2, "lessons": 2}),
-        (har, {"budgets": (2.0, 8.0), "steps": 2, "our_steps": 2, "epochs": 1, "draws": 1, "lessons": 2}),
+        (har, {"budgets": (2.0, 8.0), "our_budgets": (2.0, 8.0), "steps": 2, "our_steps": 2, "epochs": 1, "draws": 1,
+               "lessons": 2}),
         (utkface, {"budgets": (0.003, 0.01), "steps": 2, "lessons": 2, "width": (4, 4, 4, 4), "noise": 4, "side": 16,
                    "epochs": 1, "age": replace(TINY, filters=(4,)), "batch": 16}),
         (adult, {"nats": (1.0,), "budgets": (1.0,), "steps": 2, "our_steps": 2, "lessons": 3}),
     ):  # fmt: skip
-        monkeypatch.setattr(module, "SIZES", {"quick": replace(module.SIZES["quick"], **changes)})
+        monkeypatch.setattr(module, "SIZES", {**module.SIZES, "quick": replace(module.SIZES["quick"], **changes)})
 
 
 @pytest.mark.parametrize(
