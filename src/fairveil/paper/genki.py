@@ -294,8 +294,9 @@ def _leakage_table(original: dict[str, Any], found: dict[str, dict[float, dict[s
 def _epsilon_table() -> Table:
     rows: list[list[object]] = []
     for distortion in PRINTED["Laplace"]:
-        rows.append([distortion, f"{laplace_epsilon(distortion, PIXELS):.2f}", PRINTED["Laplace"][distortion],
-                     f"{gaussian_epsilon(distortion, PIXELS, DELTA):.2f}", PRINTED["Gaussian"][distortion],
+        printed = [f"{PRINTED[kind][distortion]:.2f}" for kind in ("Laplace", "Gaussian")]
+        rows.append([distortion, f"{laplace_epsilon(distortion, PIXELS):.2f}", printed[0],
+                     f"{gaussian_epsilon(distortion, PIXELS, DELTA):.2f}", printed[1],
                      f"{analytic_gaussian_epsilon(distortion, PIXELS, DELTA):.2f}"])  # fmt: skip
     return Table(
         "Epsilon of independent noise (Table tb:genki)",

@@ -290,7 +290,7 @@ def _draw_faces(path: Path, bench: Bench, members: Sequence[Trained]) -> None:
         line[0].set_ylabel(label, fontsize=9)
     for axes, gender in zip(grid[0], chosen.S["gender"], strict=True):
         axes.set_title(gender, fontsize=8)
-    canvas.savefig(path, dpi=100)
+    canvas.savefig(path, dpi=75)
 
 
 def _draw(path: Path, original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]]]) -> None:
