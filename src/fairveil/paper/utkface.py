@@ -223,6 +223,7 @@ def _summary(
             f"{max(at['ΔDemP age'].values()):.3f} (0.015), with ΔDemP(y) = 0 for {silent} of the ages that are ever "
             "predicted (17)."
         )
+    lines.append(_asked(original, found, len(bench.test)))
     if not bench.weights:
         lines.append(
             "The paper's ethnicity network is a VGG16 trained on ImageNet. No weights were given "
@@ -240,6 +241,21 @@ def _summary(
             f"an autoencoder cannot draw within the paper's smaller distortions: {min(here.budgets):g} is the least."
         )
     return lines
+
+
+def _asked(original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]]], faces: int) -> str:
+    """Which points hide gender by 15 points or more and cost the ethnicity 15 at most."""
+    met = []
+    for name, values in found.items():
+        for budget, value in values.items():
+            gender, ethnicity = (100 * (original[kind] - value[kind]) for kind in ("gender", "ethnicity"))
+            if gender >= 15 and ethnicity <= 15 and value["distortion"] <= 0.01:
+                met.append(f"{name} at {budget:g} (gender -{gender:.1f}, ethnicity -{ethnicity:.1f})")
+    return (
+        "Gender at least 15 points below its baseline, ethnicity within 15 points of its own, at no more than 0.01 a "
+        f"pixel: {'; '.join(met) or 'no point here'}. One standard error on {faces:,} test faces is "
+        f"{100 * np.sqrt(0.2 / faces):.1f} points."
+    )
 
 
 def _table(original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]]]) -> Table:
