@@ -36,7 +36,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "adult-2": Experiment(adult.run_2, "UCI Adult, gender and relationship hidden", 0.5),
     "genki": Experiment(genki.run, "faces, gender hidden, expression kept", 12),
     "har": Experiment(har.run, "motion sensors, identity hidden, activity kept", 3),
-    "utkface": Experiment(utkface.run, "faces, gender hidden, ethnicity and age kept", 120),
+    "utkface": Experiment(utkface.run, "faces, gender hidden, ethnicity and age kept", 600),
 }
 #: The page that joins them.
 INDEX = "index.md"
