@@ -130,6 +130,17 @@ def test_batch_norm_never_mixes_rows_at_evaluation():
     torch.testing.assert_close(high, low, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_dense_batch_norm_is_that_of_each_member(training):
+    together, apart = BatchedNorm(3, 4), BatchedNorm(3, 4)
+    together.train(training)
+    apart.train(training)
+    x = torch.randn(3, 9, 4) * torch.tensor([1.0, 2.0, 3.0]).view(3, 1, 1) + 5.0
+    torch.testing.assert_close(together.dense(x), torch.stack(apart(x)))
+    torch.testing.assert_close(together.statistics_mean, apart.statistics_mean)
+    torch.testing.assert_close(together.statistics_variance, apart.statistics_variance)
+
+
 def test_statistics_are_no_weights():
     mlp = BatchedMLP(1, 4, (5,), 2, normalise=True)
     panel = Panel(4, [Opponent((5,), 2)], 1, normalise=True)

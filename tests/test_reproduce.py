@@ -11,7 +11,7 @@ import torch
 from fairveil import InputError
 from fairveil.datasets import ImageSplit, Split
 from fairveil.paper import adult, genki, har, utkface
-from fairveil.paper.fresh import Fresh, Sample, embedded_information, strongest
+from fairveil.paper.fresh import Fresh, Sample, _tenth, embedded_information, strongest
 from fairveil.paper.reproduce import EXPERIMENTS, reproduce
 from fairveil.paper.results import Store
 from fairveil.paper.vgg import convolutions, vgg_features
@@ -78,12 +78,13 @@ def small(monkeypatch):
     monkeypatch.setattr(adult, "load_adult", fake_adult)
     for module, changes in (
         (genki, {"budgets": (1.0, 3.0), "steps": 2, "our_steps": 2, "epochs": 1, "draws": 2, "lessons": 2}),
-        (har, {"budgets": (2.0, 8.0), "steps": 2, "our_steps": 2, "epochs": 1, "draws": 1, "lessons": 2}),
+        (har, {"budgets": (2.0, 8.0), "our_budgets": (2.0, 8.0), "steps": 2, "our_steps": 2, "epochs": 1, "draws": 1,
+               "lessons": 2}),
         (utkface, {"budgets": (0.003, 0.01), "steps": 2, "lessons": 2, "width": (4, 4, 4, 4), "noise": 4, "side": 16,
                    "epochs": 1, "age": replace(TINY, filters=(4,)), "batch": 16}),
         (adult, {"nats": (1.0,), "budgets": (1.0,), "steps": 2, "our_steps": 2, "lessons": 3}),
     ):  # fmt: skip
-        monkeypatch.setattr(module, "SIZES", {"quick": replace(module.SIZES["quick"], **changes)})
+        monkeypatch.setattr(module, "SIZES", {**module.SIZES, "quick": replace(module.SIZES["quick"], **changes)})
 
 
 @pytest.mark.parametrize(
@@ -162,6 +163,16 @@ def test_a_store_computes_once_and_forgets_other_settings(tmp_path):
     Store(path, {"steps": 2}).get("one", compute)
     assert len(calls) == 3
     assert json.loads(path.read_text())["values"]["one"]["value"] == {"a": 1.5}
+
+
+def test_neighbours_are_not_judged_by_other_draws_of_the_same_rows():
+    generator = np.random.default_rng(0)
+    x, s = generator.normal(size=(200, 4)).astype(np.float32), generator.integers(0, 2, 200).astype(float)
+    draws = np.concatenate([x + 0.01 * generator.normal(size=x.shape).astype(np.float32) for _ in range(3)])
+    held, kept = _tenth(Sample(draws, np.tile(s, 3), draws=3), seed=0)
+    assert len(held) == 60
+    assert set(held % 200).isdisjoint(kept % 200)
+    assert sorted([*held, *kept]) == list(range(600))
 
 
 def test_fresh_models_find_what_is_there_and_nothing_else():

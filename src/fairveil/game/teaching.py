@@ -7,6 +7,7 @@ within each budget which rows are moved. Encoders that do not start from the ori
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -30,8 +31,10 @@ _RATE = 4e-3
 #: by heart, and knows no good record for a row that was not among them.
 _DROPOUT, _DECAY = 0.1, 0.3
 _TINY = 1e-12
-#: Learning rate of the autoencoder's lessons.
-_DRAWING_RATE = 1e-3
+#: Learning rate of lessons in drawing, and what is left of it at their end.
+_DRAWING_RATE, _DRAWING_END = 3e-3, 0.02
+#: Rows of a lesson of the autoencoder: what it lacks is steps, not rows, and convolutions are dear.
+_DRAWN_AT_ONCE = 16
 
 
 def teach(encoder: Encoder, problem: Problem, train: Rows, validation: Rows, *, seed: int, show_progress: bool) -> None:
@@ -51,10 +54,13 @@ def _reconstruct(encoder: Encoder, problem: Problem, train: Rows, *, seed: int, 
     generator = torch.Generator(device).manual_seed((seed + 6) % 2**63)
     parameters = pupil.played()
     optimiser = torch.optim.AdamW(parameters, lr=_DRAWING_RATE, weight_decay=0.0, fused=True)
-    size = min(training.batch_size, len(train))
+    most = _DRAWN_AT_ONCE if isinstance(encoder, Autoencoder) else training.batch_size
+    size = min(most, training.batch_size, len(train))
+    # The game may keep its rates to the end, as the paper's do; a picture gets sharp only as the rate falls.
+    lessons = replace(training, final_rate=_DRAWING_END)
     with progress(training.lessons, "Learning to draw", show_progress) as report:
         for step in range(1, training.lessons + 1):
-            optimiser.param_groups[0]["lr"] = _DRAWING_RATE * training.falling((step - 1) / training.lessons)
+            optimiser.param_groups[0]["lr"] = _DRAWING_RATE * lessons.falling((step - 1) / training.lessons)
             batch = train.take(torch.randint(len(train), (size,), generator=generator, device=device)).unpacked()
             drawn = pupil(batch.x, batch.sensitive, pupil.noise(size, generator)).values
             squares = (drawn[0] - batch.x).square().sum(dim=1).mean()

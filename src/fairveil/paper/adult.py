@@ -250,9 +250,10 @@ def _table(original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]
 
 
 def _mark_case_1(censoring: Sequence[Any], fairness: Sequence[Any]) -> None:
-    for gender, salary, gap in PRINTED_1.values():
-        censoring[0].plot(100 * gender, 100 * salary, "*", color="grey", ms=9)
-        fairness[0].plot(gap, 100 * salary, "*", color="grey", ms=9)
+    genders, salaries, gaps = zip(*PRINTED_1.values(), strict=True)
+    shown = [100 * salary for salary in salaries]
+    censoring[0].plot([100 * gender for gender in genders], shown, "*", color="grey", ms=9, label="paper")
+    fairness[0].plot(gaps, shown, "*", color="grey", ms=9, label="paper")
     for name, (salary, gap) in PRINTED_PEERS.items():
         fairness[0].plot(gap, 100 * salary, "P", color="grey", ms=7)
         fairness[0].annotate(name, (gap, 100 * salary), fontsize=7, xytext=(4, 3), textcoords="offset points")

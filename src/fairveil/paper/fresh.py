@@ -23,10 +23,14 @@ _FEW = 10
 
 @dataclass(frozen=True)
 class Sample:
-    """Released rows with the codes (or numbers) to be learned from them."""
+    """Released rows with the codes (or numbers) to be learned from them.
+
+    draws: how many releases of the same rows are stacked here, one below the other.
+    """
 
     x: Rows
     y: NDArray[np.float64]
+    draws: int = 1
 
     def features(self) -> NDArray[np.float32]:
         """Images as (rows, channels, height, width) in [0, 1], tables as they are."""
@@ -54,7 +58,7 @@ class Fresh:
     def predict(self, train: Sample, tests: Sequence[Rows], *, classes: int | None, seed: int = 0) -> list[Rows]:
         """Probabilities (rows, classes), or numbers, for several sets of rows; a tenth of the training rows stops."""
         x = train.features()
-        held, kept = _tenth(len(x), seed)
+        held, kept = _tenth(train, seed)
         features = [Sample(rows, train.y).features() for rows in tests]
         found: list[list[Rows]] = []
         for start in range(self.starts):
@@ -78,7 +82,7 @@ def strongest(
     there is no linear model: it would take longer than all others together, and finds less.
     """
     x, z = train.features(), test.features()
-    held, kept = _tenth(len(x), seed)
+    held, kept = _tenth(train, seed)
     flat, flat_test = x.reshape(len(x), -1), z.reshape(len(z), -1)
     models: list[tuple[str, Model, NDArray[np.float32], NDArray[np.float32]]] = []
     for number, fresh in enumerate(networks):
@@ -102,7 +106,7 @@ def embedded_information(train: Sample, test: Sample, *, classes: int, embedding
     components: principal components that are kept of a wide embedding.
     """
     x = train.features()
-    held, kept = _tenth(len(x), seed)
+    held, kept = _tenth(train, seed)
     network = embedding.network(classes, seed).fit(x[kept], train.y[kept], x[held], train.y[held])
     found = network.embed(test.features())
     if components is not None:
@@ -110,7 +114,12 @@ def embedded_information(train: Sample, test: Sample, *, classes: int, embedding
     return max(mixed_mutual_information(found, test.y.astype(np.int64)), 0.0)
 
 
-def _tenth(rows: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """A tenth of the rows, to stop and to choose by, and the others."""
+def _tenth(sample: Sample, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A tenth of the rows, to stop and to choose by, and the others.
+
+    All draws of a row are on one side: else the nearest neighbour of a held one would be the same row, drawn again.
+    """
+    rows = len(sample.x) // sample.draws
     order = np.random.default_rng(seed).permutation(rows)
-    return order[: rows // 10], order[rows // 10 :]
+    every = order + rows * np.arange(sample.draws)[:, None]
+    return every[:, : rows // 10].ravel(), every[:, rows // 10 :].ravel()

@@ -1,6 +1,7 @@
 """What the experiments do with trained members: release, and the figures of the training itself."""
 
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -54,8 +55,10 @@ def measured(
     """
     members: list[Trained] = []
     if anew or not all(key in store.values for key in keys.values()):
+        start = time.monotonic()
         with store.resumable(name) as checkpoint:
             members = train(checkpoint)
+        store.spent(name, time.monotonic() - start)
         for key, trained in zip(keys.values(), members, strict=True):
             store.get(key, partial(measure, trained))
     return {budget: store.values[key]["value"] for budget, key in keys.items()}, members

@@ -58,6 +58,10 @@ class Store:
             beside.replace(self.path)
         return self.values[name]["value"]
 
+    def spent(self, name: str, seconds: float) -> None:
+        """Count what was spent beside the values, such as training; it is written with the next value."""
+        self.values[f"{name}: training"] = {"value": None, "seconds": round(seconds, 2)}
+
     @property
     def seconds(self) -> float:
         """What all values took, also in earlier runs."""
