@@ -141,6 +141,7 @@ def run_stream(gigabytes: float, memory: int) -> None:
     """A CSV stream beside the in-memory transform. Each stage in a process of its own, whose peak memory is told."""
     folder = Path(tempfile.mkdtemp())
     frame = made_up(200_000)
+    frame["town"] += ", in the district of the same name, beyond the river and seven hills, on the road to the capital"
     chunk = frame.to_csv(index=False, header=False).encode()
     copies = max(1, int(gigabytes * 1e9 / len(chunk)))
     rows = copies * len(frame)

@@ -202,19 +202,19 @@ def _summary(
         (value["identity"]["best"], name, budget, value["activity"])
         for name, values in found.items()
         for budget, value in values.items()
-        if value["activity"] >= original["activity"] - 0.1
+        if value["activity"] >= original["activity"] - 0.1 and value.get("met", True)
     ]
     if enough:
         identity, name, budget, activity = min(enough)
         lines.append(
-            f"Least identity with the activity within 10 points of its baseline: {percent(identity)} by {name} at the "
-            f"paper's D = {budget:g} (activity {percent(activity)}); asked: 27 %."
+            f"Least identity with the activity within 10 points of its baseline, bounds kept: {percent(identity)} by "
+            f"{name} at the paper's D = {budget:g} (activity {percent(activity)}); asked: 27 %."
         )
     hidden = [
         (original["activity"] - value["activity"], name, budget, value["identity"]["best"])
         for name, values in found.items()
         for budget, value in values.items()
-        if value["identity"]["best"] <= PRINTED[2]
+        if value["identity"]["best"] <= PRINTED[2] and value.get("met", True)
     ]
     if hidden:
         lost, name, budget, identity = min(hidden)

@@ -20,7 +20,7 @@ from fairveil.release.inspecting import FEWEST, inspect_file, read_schema
 from fairveil.release.labels import read_labelled
 from fairveil.release.reading import TableFile, open_table
 from fairveil.release.sampling import sample_rows
-from fairveil.release.workplace import sweep, workplace
+from fairveil.release.workplace import workplace
 from fairveil.release.writing import check_target
 from fairveil.schema import Schema
 from fairveil.whole import replacing
@@ -79,7 +79,6 @@ def fit_file(source: str | Path, target: str | Path, budget: float, recipe: Reci
     source, target = Path(source), check_target(Path(target), (".veil",))
     _check_files(source, recipe)
     with workplace(target, recipe.plan(source, {"budget": budget}), resume=recipe.resume) as (folder, plan):
-        sweep(folder)
         seed = int(plan["private"]["seed"])
         data = read_data(source, recipe, seed)
         encoder = FairEncoder(budget, **settings(data, recipe, seed, folder / "checkpoint"))
@@ -108,7 +107,6 @@ def fit_frontier(
         raise InputError([f"{source.name} has no column {name!r} to be a target." for name in absent])
     plan = recipe.plan(source, {"budgets": list(budgets), "targets": list(targets)})
     with workplace(folder, plan, resume=recipe.resume) as (work, found):
-        sweep(work)
         seed = int(found["private"]["seed"])
         data = read_data(source, recipe, seed, more=targets)
         assert data.schema is not None

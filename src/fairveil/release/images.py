@@ -17,7 +17,7 @@ from fairveil.randomness import random_keys
 from fairveil.release.labels import labels_of
 from fairveil.release.ledger import MOST_OVERLAP, Entry, Hashes, Ledger, Sketch, bytes_hash
 from fairveil.release.tables import Options, Told, plan_digest, random_source, refusal, sha256_of
-from fairveil.release.workplace import is_unfinished, sweep, workplace
+from fairveil.release.workplace import is_unfinished, workplace
 from fairveil.whole import put_in_place, replacing, sync
 
 #: The time of every released file.
@@ -68,8 +68,8 @@ def _write(
     order = _order(job, len(names), folder)
     finished = folder / "finished"
     finished.mkdir(exist_ok=True)
-    sweep(folder)
-    sweep(finished)
+    for rest in finished.glob(".*.partial"):
+        rest.unlink()
     veil, schema = job.encoder.veil_, job.encoder.veil_.schema
     assert isinstance(schema, PictureSchema)
     secret_columns = [column.name for column in veil.sensitive.columns]

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from fairveil.progress import progress
 from fairveil.randomness import RandomSource, SystemRandom, random_keys
 from fairveil.release.ledger import MOST_OVERLAP, SKETCH, Entry, Ledger, Sketch, row_hashes
 from fairveil.release.reading import TableFile
-from fairveil.release.workplace import is_unfinished, sweep, workplace
+from fairveil.release.workplace import is_unfinished, workplace
 from fairveil.release.writing import TableWriter, written_schema
 from fairveil.schema import Schema
 from fairveil.veil import Veil
@@ -184,7 +184,6 @@ def release_table(job: Job, before_naming: Callable[[Told], None]) -> Told | Non
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", ClippedWarning)  # they are counted, and told on the card
-        sweep(folder)
         own = str(plan["private"]["release"])
         _draw_parts(job, folder, ledger, own)
         return _gather(job, folder, ledger, own, before_naming)
@@ -262,16 +261,10 @@ def _draw_parts(job: Job, folder: Path, ledger: Ledger, own: str) -> None:
                     yield number, table
                 number += 1
 
-        # Each worker draws a batch on one core: encoding and decoding do not spread over several by themselves.
-        threads = torch.get_num_threads()
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // job.workers))
-        try:
-            for count in _concurrently(drawn, missing(), job.workers):
-                seen += count
-                rate = (seen - already) / (time.monotonic() - begun)
-                report(min(seen, total), f"{rate:,.0f} rows a second")
-        finally:
-            torch.set_num_threads(threads)
+        for count in _concurrently(drawn, missing(), job.workers):
+            seen += count
+            rate = (seen - already) / (time.monotonic() - begun)
+            report(min(seen, total), f"{rate:,.0f} rows a second")
         report(total)
     if not seen:
         raise InputError(f"{job.source.path.name} has no rows.")
@@ -281,7 +274,10 @@ def _concurrently(
     work: Callable[[tuple[int, pa.Table]], int], items: Iterator[tuple[int, pa.Table]], workers: int
 ) -> Iterator[int]:
     """Results as they come; no more items are read ahead than there are workers."""
-    with ThreadPoolExecutor(workers) as pool:
+    # A batch on its share of the cores: encoding and decoding do not spread over several by themselves.
+    threads = torch.get_num_threads()
+    share = partial(torch.set_num_threads, max(1, (os.cpu_count() or 1) // workers))
+    with ThreadPoolExecutor(workers, initializer=share) as pool:
         pending: set[Future[int]] = set()
         try:
             for item in items:
@@ -294,6 +290,8 @@ def _concurrently(
             for future in pending:
                 future.cancel()
             raise
+        finally:
+            torch.set_num_threads(threads)
 
 
 def _refuse_repeated(job: Job, table: pa.Table, ledger: Ledger, own: str) -> None:

@@ -6,12 +6,15 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 from typing import Any
 
-from fairveil.errors import InputError
+from fairveil.errors import BudgetNotMet, InputError, TrainingFailed, VeilFileError
 from fairveil.whole import write_whole
 
+#: After these errors, to go on would end in the same way.
+HOPELESS = (InputError, BudgetNotMet, TrainingFailed, VeilFileError)
 _LOCK, _PLAN = "lock", "plan.json"
 
 
@@ -20,11 +23,13 @@ def workplace(target: Path, plan: dict[str, Any], *, resume: bool) -> Iterator[t
     """The folder in which `target` is prepared, and the plan by which it is done.
 
     plan: what is to be done, as plain values. With `resume`, a folder of an interrupted run is kept if its plan says
-    the same; values under the key "private" are those of the interrupted run. When the block ends well, or with an
-    input that cannot be used, the folder is removed; after any other interruption it stays for `resume`.
+    the same; values under the key "private" are those of the interrupted run. When the block ends well, or in a way in
+    which it would end again, the folder is removed; after any other interruption it stays for `resume`.
     """
     folder = _folder(target)
     with _held(folder, target):
+        for rest in (*target.parent.glob(f".{escape(target.name)}*.partial"), *folder.glob(".*.partial")):
+            rest.unlink(missing_ok=True)  # what a killed process was writing
         kept = _read_plan(folder) if resume else None
         if kept is None:
             _clear(folder)
@@ -37,16 +42,10 @@ def workplace(target: Path, plan: dict[str, Any], *, resume: bool) -> Iterator[t
             )
         try:
             yield folder, kept
-        except InputError:
+        except HOPELESS:
             _remove(folder)
             raise
         _remove(folder)
-
-
-def sweep(folder: Path) -> None:
-    """Remove what a killed process was writing."""
-    for path in folder.glob(".*.partial"):
-        path.unlink(missing_ok=True)
 
 
 @contextmanager
