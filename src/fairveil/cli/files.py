@@ -58,6 +58,8 @@ def inspect(
 
     Example: `fairveil inspect adult.csv --sensitive sex -o schema.yaml`
     """
+    if output is not None and output.exists():
+        raise InputError(f"{output} exists already, perhaps with roles that you edited. Name another file.")
     found = inspect_file(open_table(file), sensitive or ())
     if output is not None:
         write_whole(output, found.to_yaml().encode())
