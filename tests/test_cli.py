@@ -129,6 +129,17 @@ def test_from_a_csv_file_to_an_audited_release(files, capsys, monkeypatch):
     assert "not the file its card was written for" in err
 
 
+def test_an_interruption_says_how_to_go_on(files, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fairveil.cli.files.release_file", interrupted)
+    code, _, err = verb(capsys, monkeypatch, files, "release", "people.csv", "--veil", "any.veil", "-o", "out.csv")
+    assert code == 130
+    assert "--resume goes on" in err
+    assert not (files / "out.csv").exists()
+
+
 def test_a_frontier_of_veils(files, capsys, monkeypatch):
     arguments = ["frontier", "people.csv", "-s", "sex", "--target", "hired", "--steps", "20", "--seed", "0", "--quiet"]
     code, out, err = verb(capsys, monkeypatch, files, *arguments, "--budgets", "3,6", "-o", "veils", "--json")

@@ -21,6 +21,7 @@ app = typer.Typer(
 
 #: Errors that a caller can mend: their message is shown. Of others only the type, as their text may show data.
 EXPECTED = (InputError, BudgetNotMet, TrainingFailed, DataNotFound, VeilFileError, OSError)
+_INTERRUPTED = 130
 _debug = False
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -79,9 +80,10 @@ def main() -> None:
     warnings.simplefilter("ignore")  # what a user must know is told by the verbs themselves
     try:
         app(standalone_mode=True)
-    except KeyboardInterrupt:
-        sys.stderr.write("fairveil: interrupted. Nothing was written under its final name; --resume goes on.\n")
-        raise SystemExit(130) from None
+    except SystemExit as ended:
+        if ended.code == _INTERRUPTED:  # what typer makes of Ctrl-C
+            sys.stderr.write("fairveil: interrupted. Nothing was written under its final name; --resume goes on.\n")
+        raise
     except EXPECTED as error:
         if _debug:
             raise
