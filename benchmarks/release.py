@@ -24,9 +24,9 @@ import torch
 
 import fairveil as fv
 from fairveil.archive import read_archive
-from fairveil.release import Options, Recipe, fit_file, release_file
+from fairveil.release import Options, Recipe, fit_file, job, release_file
 from fairveil.release.ledger import Ledger
-from fairveil.release.tables import sha256_of
+from fairveil.whole import sha256_of
 
 ROWS = 6000
 
@@ -87,10 +87,8 @@ def fit_briefly(folder: Path, target: str, *, resume: bool) -> None:
 
 def release_slowly(folder: Path, target: Path, *, resume: bool) -> None:
     """Small batches, so that there are many moments at which to be killed."""
-    from fairveil.release import tables
-
-    tables._MOST_BATCH = tables._LEAST_BATCH = 250
-    tables._CELL_BYTES = 20_000
+    job._MOST_BATCH = job._LEAST_BATCH = 250
+    job._CELL_BYTES = 20_000
     options = Options(resume=resume, memory=64, workers=1, show_progress=False, again=not resume)
     release_file(folder / "people.csv", folder / "sex.veil", target, options)
 

@@ -26,6 +26,7 @@ from fairveil.objectives import make_distortion
 from fairveil.objectives.distortion import Release
 from fairveil.randomness import SystemRandom
 from fairveil.release import Options, audit_file, read_card, release_file
+from fairveil.release import job as asking
 from fairveil.release import tables as streaming
 from fairveil.release.card import card_path
 from fairveil.release.ledger import SKETCH, Entry, Ledger, Sketch, row_hashes
@@ -33,6 +34,7 @@ from fairveil.release.reading import open_table
 from fairveil.release.workplace import workplace
 from fairveil.release.writing import neutralised
 from fairveil.tables import read_table
+from fairveil.whole import sha256_of
 from helpers import QUICK
 from releases import CANARY_NUMBER, CANARY_TEXT, advantage, fitted, proposed, table, write
 
@@ -72,7 +74,7 @@ def test_a_release_has_the_columns_the_types_and_the_values_of_the_schema(place,
     assert out["skill"].dtype.kind == "i"
     assert out["height"].between(schema["height"].lower, schema["height"].upper).all()
     assert out["town"].isna().any()
-    assert card["release"]["sha256"] == streaming.sha256_of(place / target)
+    assert card["release"]["sha256"] == sha256_of(place / target)
 
 
 def test_the_budget_holds_on_the_file_as_it_is_read_back(place):
@@ -100,8 +102,8 @@ def test_the_budget_holds_on_the_file_as_it_is_read_back(place):
 
 def test_rows_are_drawn_once_whatever_interrupts(place, monkeypatch):
     options = replace(QUIET, memory=64, resume=True)
-    monkeypatch.setattr(streaming, "_MOST_BATCH", 100)
-    monkeypatch.setattr(streaming, "_LEAST_BATCH", 100)
+    monkeypatch.setattr(asking, "_MOST_BATCH", 100)
+    monkeypatch.setattr(asking, "_LEAST_BATCH", 100)
     draw = streaming._draw_part
 
     def interrupted(job, rows, index, folder, key):
@@ -124,6 +126,9 @@ def test_rows_are_drawn_once_whatever_interrupts(place, monkeypatch):
     assert not work.exists()
     order = Ledger(place / "sex.veil").order(Ledger(place / "sex.veil").entries[0])
     assert sorted(order) == list(range(900))
+    # Rows hashed before and after the interruption are known again: the key outlived it.
+    with pytest.raises(InputError, match=r"About 100 % of these rows"):
+        released(place, "second.csv")
     # To resume what is finished is to do nothing.
     before = (place / "out.csv").read_bytes()
     release_file(place / "people.csv", place / "sex.veil", place / "out.csv", options)
@@ -201,12 +206,12 @@ def test_the_ledger_knows_how_much_was_released_before(place, shared):
 def test_every_order_is_equally_likely(place, monkeypatch):
     """Through buckets and batches: where the first row ends up, and who comes first."""
     small = write(place, table(60), "small.csv")
-    monkeypatch.setattr(streaming, "_LEAST_BATCH", 16)
-    monkeypatch.setattr(streaming, "_MOST_BATCH", 16)
-    monkeypatch.setattr(streaming, "_CELL_BYTES", 2**20)  # several buckets
+    monkeypatch.setattr(asking, "_LEAST_BATCH", 16)
+    monkeypatch.setattr(asking, "_MOST_BATCH", 16)
+    monkeypatch.setattr(asking, "_CELL_BYTES", 2**20)  # several buckets
     ends = []
     for _ in range(60):
-        job = streaming.Job(open_table(small), fv.load(place / "sex.veil"), place / "sex.veil",
+        job = asking.Job(open_table(small), fv.load(place / "sex.veil"), place / "sex.veil",
                             place / "x.csv", replace(QUIET, again=True, memory=64))  # fmt: skip
         assert job.buckets > 3
         told = streaming.release_table(job, lambda told: None)
@@ -227,7 +232,7 @@ def test_a_sorted_input_tells_nothing_by_its_order(place):
     assert found > chance  # the defence is off
     released(place, "shuffled.parquet", "sorted.csv", again=True)
     ledger = Ledger(place / "sex.veil")
-    place_of = ledger.order(ledger.find(streaming.sha256_of(place / "shuffled.parquet")))
+    place_of = ledger.order(ledger.find(sha256_of(place / "shuffled.parquet")))
     found, chance = advantage(np.arange(len(out)), secret[place_of])
     assert found < chance
 
@@ -288,6 +293,20 @@ def test_decimals_and_types_do_not_come_from_the_input(place):
     last = np.round(out["height"] * 1000).astype(int) % 10
     assert (last == 0).all()
     assert out["height"].dtype == np.float64
+
+
+def test_truth_values_and_columns_that_are_dropped(tmp_path):
+    frame = table().assign(member=np.arange(900) % 3 == 0, note=[[i] for i in range(900)])
+    plain = write(tmp_path, frame.drop(columns="note"))
+    schema = proposed(plain)
+    assert schema["member"].family == "boolean"
+    schema = fv.Schema((*schema.columns, Column("note", "categorical", "drop")))
+    fitted(plain, tmp_path / "sex.veil", schema)
+    path = write(tmp_path, frame, "people.parquet")
+    release_file(path, tmp_path / "sex.veil", tmp_path / "out.parquet", QUIET)
+    out = pd.read_parquet(tmp_path / "out.parquet")
+    assert out["member"].dtype == bool
+    assert "note" not in out
 
 
 def test_formulas_are_neutralised_in_text_but_numbers_are_not():

@@ -163,6 +163,11 @@ class Schema:
         return [column.name for column in self.columns]
 
     @property
+    def released(self) -> tuple[Column, ...]:
+        """The columns that a release holds, in order."""
+        return tuple(column for column in self.columns if column.released)
+
+    @property
     def seen(self) -> tuple[Column, ...]:
         """The columns that encoders and adversaries see, in order: those with a place in a tensor."""
         return tuple(column for column in self.columns if column.seen)

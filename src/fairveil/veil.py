@@ -102,7 +102,7 @@ class Veil:
         if isinstance(self.schema, PictureSchema):
             return [f"pixel{i}" for i in range(self.schema.pixels)]
         if self.encoder.spec.release == "sampled":
-            return [column.name for column in self.schema.columns if column.released]
+            return [column.name for column in self.schema.released]
         return list(self.schema.layout.slot_names)
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:

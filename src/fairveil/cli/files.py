@@ -31,8 +31,7 @@ from fairveil.release import (
     write_card,
 )
 from fairveil.release.fitting import MOST_ROWS
-from fairveil.release.tables import sha256_of
-from fairveil.whole import write_whole
+from fairveil.whole import sha256_of, write_whole
 
 Sensitive = Annotated[list[str] | None, typer.Option("--sensitive", "-s", help="A column to hide; may be repeated.")]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="A schema as inspect writes it (YAML or JSON).")]

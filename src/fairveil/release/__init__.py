@@ -4,9 +4,9 @@ from fairveil.release.card import card_path, card_text, read_card, with_audit, w
 from fairveil.release.checking import audit_file, certify_file
 from fairveil.release.fitting import Recipe, fit_file, fit_frontier
 from fairveil.release.inspecting import Inspection, inspect_file, read_schema
+from fairveil.release.job import Options
 from fairveil.release.reading import open_table
 from fairveil.release.releasing import open_veil, release_file
-from fairveil.release.tables import Options
 
 __all__ = [
     "Inspection",

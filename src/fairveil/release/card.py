@@ -13,7 +13,7 @@ from fairveil.auditing import AuditResult, Certificate
 from fairveil.errors import InputError
 from fairveil.estimators import FairEncoder
 from fairveil.pictures import PictureSchema
-from fairveil.release.tables import Options, Told
+from fairveil.release.job import Options, Told
 from fairveil.whole import write_whole
 
 FORMAT = "fairveil-card-1"

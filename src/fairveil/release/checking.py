@@ -19,7 +19,7 @@ from fairveil.release.ledger import Ledger
 from fairveil.release.reading import TableFile, open_table
 from fairveil.release.releasing import open_veil
 from fairveil.release.sampling import sample_rows
-from fairveil.release.tables import sha256_of
+from fairveil.whole import sha256_of
 
 #: Rows of a release that are audited.
 MOST_ROWS = 200_000

@@ -225,7 +225,7 @@ def _original(
     data: Data, names: Sequence[str], learned: np.ndarray, judged: np.ndarray, targets: Sequence[str]
 ) -> dict[str, Any]:
     assert data.schema is not None
-    seen = data.x.select([column.name for column in data.schema.columns if column.released]).to_pandas()
+    seen = data.x.select([column.name for column in data.schema.released]).to_pandas()
     return {"budget": 0.0, "distortion": 0.0, "upper": 0.0, "met": True,
             **_compared(seen, data.x, names, learned, judged, targets)}  # fmt: skip
 

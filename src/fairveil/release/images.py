@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,11 @@ from fairveil.estimators import FairEncoder
 from fairveil.pictures import Pictures, PictureSchema, image_names, read_images, rows_at_once
 from fairveil.progress import progress
 from fairveil.randomness import random_keys
+from fairveil.release.job import Options, Told, plan_digest, random_source
 from fairveil.release.labels import labels_of
-from fairveil.release.ledger import MOST_OVERLAP, Entry, Hashes, Ledger, Sketch, bytes_hash
-from fairveil.release.tables import Options, Told, plan_digest, random_source, refusal, sha256_of
+from fairveil.release.ledger import Entry, Hashes, Ledger, Sketch, bytes_hash
 from fairveil.release.workplace import is_unfinished, workplace
-from fairveil.whole import put_in_place, replacing, sync
+from fairveil.whole import put_in_place, replacing, sha256_of, sync
 
 #: The time of every released file.
 _TIME = 946_684_800  # 2000-01-01
@@ -36,11 +37,16 @@ class ImageJob:
     labels: Path | None
     options: Options
 
-    def plan(self, names: list[str]) -> dict[str, object]:
-        """What must be the same for a later run to go on with this one."""
+    def plan(self, names: list[str], key: str) -> dict[str, object]:
+        """What must be the same for a later run to go on with this one; key: by which images are hashed."""
         sizes = [[name, (self.source / name).stat().st_size, (self.source / name).stat().st_mtime_ns] for name in names]
-        return {"images": sizes, "veil": sha256_of(self.veil_path), "seed": self.options.seed,
-                "keep_order": self.options.keep_order, "private": {"release": os.urandom(8).hex()}}  # fmt: skip
+        return {
+            "images": sizes,
+            "veil": sha256_of(self.veil_path),
+            "seed": self.options.seed,
+            "keep_order": self.options.keep_order,
+            "private": {"release": secrets.token_hex(8), "key": key},
+        }
 
 
 def release_images(job: ImageJob, before_naming: Callable[[Told], None]) -> Told | None:
@@ -49,7 +55,7 @@ def release_images(job: ImageJob, before_naming: Callable[[Told], None]) -> Told
         raise InputError("This veil was fitted to a table, not to images.")
     names = image_names(job.source)
     ledger = Ledger(job.veil_path)
-    plan = job.plan(names)
+    plan = job.plan(names, ledger.key.hex())
     if job.target.exists():
         entry = ledger.find(folder_digest(job.target)) if job.target.is_dir() else None
         finished = entry is not None and entry.plan == plan_digest(plan)
@@ -58,6 +64,7 @@ def release_images(job: ImageJob, before_naming: Callable[[Told], None]) -> Told
         raise InputError(f"{job.target} exists already. Name a new folder.")
     with workplace(job.target, plan, resume=job.options.resume) as (folder, found):
         own = str(found["private"]["release"])
+        ledger.hash_by(found["private"]["key"])
         return _write(job, names, folder, ledger, own, plan_digest(plan), before_naming)
 
 
@@ -84,7 +91,7 @@ def _write(
             original = read_images(job.source, [names[i] for i in some])
             sketch.add(_hashes(original, ledger.key))
             if start == 0 and not job.options.again:
-                _refuse(ledger, sketch, own)
+                ledger.refuse_repeated(sketch.hashes, own, "images")
             targets = [finished / f"{start + i + 1:0{digits}d}.png" for i in range(len(some))]
             if all(path.exists() for path in targets):  # drawn before the interruption: never drawn again
                 report(start + len(some))
@@ -103,7 +110,7 @@ def _write(
             report(start + len(some))
     told.overlap, told.earlier_releases = ledger.earlier(sketch.hashes, own)
     if not job.options.again:
-        _refuse(ledger, sketch, own)
+        ledger.refuse_repeated(sketch.hashes, own, "images")
     told.measured_rows = int(measured)
     told.distortion = {"continuous": squares / measured} if measured else {}
     told.sha256 = folder_digest(finished)
@@ -144,12 +151,6 @@ def _save(path: Path, image: np.ndarray) -> None:
 
 def _hashes(images: np.ndarray, key: bytes) -> Hashes:
     return np.array([bytes_hash(image.tobytes(), key) for image in images], dtype=np.uint64)
-
-
-def _refuse(ledger: Ledger, sketch: Sketch, own: str) -> None:
-    share, _ = ledger.earlier(sketch.hashes, own)
-    if share > MOST_OVERLAP:
-        raise InputError(refusal(share, "images"))
 
 
 def folder_digest(folder: Path) -> str:

@@ -106,14 +106,12 @@ def inspect_file(source: TableFile, sensitive: Sequence[str] = (), *, seed: int 
 def with_guessed_type(text: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column of text as numbers or truth values, if every cell is one."""
     present = pc.drop_null(text)
-    families: list[Family] = ["number"]
-    if pc.all(pc.is_in(pc.utf8_lower(present), pa.array(["true", "false"]))).as_py():
-        families = ["boolean"]
-    for family in families:
-        values, wrong = converted(text, family)
-        if not wrong and len(present):
-            return _whole(values) if family == "number" else values
-    return text
+    truth = pc.all(pc.is_in(pc.utf8_lower(present), pa.array(["true", "false"]))).as_py()
+    family: Family = "boolean" if truth else "number"
+    values, wrong = converted(text, family)
+    if wrong or not len(present):
+        return text
+    return _whole(values) if family == "number" else values
 
 
 def _whole(values: pa.ChunkedArray) -> pa.ChunkedArray:

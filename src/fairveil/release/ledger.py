@@ -75,6 +75,22 @@ class Ledger:
         shares = [_share(hashes, entry) for entry in self.entries if entry.release != own]
         return max(shares, default=0.0), sum(share > MOST_OVERLAP for share in shares)
 
+    def refuse_repeated(self, hashes: Hashes, own: str, what: str) -> None:
+        """Stop a second release of the same rows (or images)."""
+        share, _ = self.earlier(hashes, own)
+        if share > MOST_OVERLAP:
+            raise InputError(
+                f"About {100 * share:.0f} % of these {what} were released with this veil before. Releases of the same "
+                f"{what} average the noise away, so nothing was written. Hand on the earlier release, or say --again: "
+                "what all of them tell together is then measured."
+            )
+
+    def hash_by(self, key: str) -> None:
+        """Go on with the key of an interrupted first release: its rows were hashed by it, and no book holds it yet."""
+        if self._book["releases"]:
+            self._refuse_other_key(key)
+        self._book["key"] = key
+
     def enter(self, entry: Entry, order: Path | None) -> None:
         """Write down a release before it gets its name; `order`: a file of the input row of each released row."""
         with self._locked():

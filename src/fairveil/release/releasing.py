@@ -14,11 +14,13 @@ from fairveil.estimators import FairEncoder, load
 from fairveil.randomness import SystemRandom
 from fairveil.release.card import card_path, make_card, read_card, write_card
 from fairveil.release.images import ImageJob, release_images
+from fairveil.release.job import Job, Options, Told
 from fairveil.release.reading import open_table
 from fairveil.release.sampling import sample_rows
-from fairveil.release.tables import Job, Options, Told, release_table, sha256_of
+from fairveil.release.tables import release_table
 from fairveil.release.writing import check_target
 from fairveil.schema import Schema
+from fairveil.whole import sha256_of
 
 #: Rows on which several releases together are attacked.
 _MOST_ATTACKED = 20_000
@@ -91,9 +93,8 @@ def together(job: Job, releases: int) -> dict[str, Any] | None:
 
 
 def _drawn(job: Job, table: pa.Table) -> pd.DataFrame:
-    released = [column.name for column in job.schema.columns if column.released]
     secret = table.select(job.secret_names) if job.secret_names else None
-    frame = job.veil.apply(table.select(released), secret, SystemRandom()).to_pandas()
+    frame = job.veil.apply(table.select(job.released_names), secret, SystemRandom()).to_pandas()
     numbers = frame.select_dtypes("number").columns
     return frame.assign(**{name: frame[name].fillna(-1) for name in numbers})
 

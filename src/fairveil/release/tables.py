@@ -6,17 +6,14 @@ in the memory of one bucket. Parts are whole files, so that an interrupted relea
 rows again.
 """
 
-import hashlib
 import json
 import math
 import os
-import secrets
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,148 +22,20 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from fairveil.codec import Codec
 from fairveil.errors import ClippedWarning, InputError
-from fairveil.estimators import FairEncoder
-from fairveil.objectives.distortion import KINDS, Distortion, Release, make_distortion
+from fairveil.objectives.distortion import KINDS, Release
 from fairveil.progress import progress
-from fairveil.randomness import RandomSource, SystemRandom, random_keys
-from fairveil.release.ledger import MOST_OVERLAP, SKETCH, Entry, Ledger, Sketch, row_hashes
-from fairveil.release.reading import TableFile
+from fairveil.randomness import random_keys
+from fairveil.release.job import Job, Told, check_release, plan_digest, random_source
+from fairveil.release.ledger import SKETCH, Entry, Ledger, Sketch, row_hashes
 from fairveil.release.workplace import is_unfinished, workplace
 from fairveil.release.writing import TableWriter, written_schema
-from fairveil.schema import Schema
-from fairveil.veil import Veil
-from fairveil.whole import put_in_place, replacing
+from fairveil.whole import put_in_place, replacing, sha256_of
 
 #: Where a released row stood in the input; only parts hold it.
 _PLACE = "\x00place"
 #: Rows of a batch whose distortion is measured: all of a small one, a random sample of a large one.
 _MEASURED = 4096
-#: Copies of a batch that are in memory at once while it is encoded, drawn and decoded (measured, rounded up).
-_COPIES = 8
-_MOST_BATCH, _LEAST_BATCH = 65_536, 1024
-_MOST_BUCKETS = 1024
-#: Of a released cell in memory, about.
-_CELL_BYTES = 24
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a file is released.
-
-    keep_order: rows stay where they stand, which tells what their order tells. again: rows that were released before
-    may be released once more. seed: draws can be repeated, and undone by whoever knows it; for tests. memory: megabytes
-    for batches and buckets. remember_order: keep the private order of the rows in the ledger, for audits.
-    """
-
-    keep_order: bool = False
-    again: bool = False
-    resume: bool = False
-    seed: int | None = None
-    memory: int = 1024
-    workers: int = 0
-    remember_order: bool = True
-    show_progress: bool = True
-
-
-@dataclass
-class Told:
-    """What a release tells of itself."""
-
-    rows: int = 0
-    distortion: dict[str, float] = field(default_factory=dict)
-    measured_rows: int = 0
-    sha256: str = ""
-    neutralised: int = 0
-    clipped: dict[str, int] = field(default_factory=dict)
-    earlier_releases: int = 0
-    overlap: float = 0.0
-
-
-@dataclass(frozen=True)
-class Job:
-    """One release: the input, the veil, the target."""
-
-    source: TableFile
-    encoder: FairEncoder
-    veil_path: Path
-    target: Path
-    options: Options
-
-    @cached_property
-    def veil(self) -> Veil:
-        """The frozen encoder."""
-        veil: Veil = self.encoder.veil_
-        return veil
-
-    @cached_property
-    def schema(self) -> Schema:
-        """The columns."""
-        assert self.veil.table_schema is not None
-        return self.veil.table_schema
-
-    @cached_property
-    def codec(self) -> Codec:
-        """How tables become tensors."""
-        return self.veil.codec
-
-    @cached_property
-    def secret_names(self) -> list[str]:
-        """The sensitive columns that the encoder must see."""
-        return [column.name for column in self.veil.sensitive.columns] if self.veil.sees_sensitive else []
-
-    @cached_property
-    def columns(self) -> list[str]:
-        """What is read of the input."""
-        released = [column.name for column in self.schema.columns if column.released]
-        return [*released, *(name for name in self.secret_names if name not in released)]
-
-    @cached_property
-    def families(self) -> dict[str, Any]:
-        """What each column of a CSV file holds."""
-        known = {column.name: column.family for column in (*self.schema.columns, *self.veil.sensitive.columns)}
-        passed = {column.name for column in self.schema.columns if column.role == "pass"}
-        return {name: "string" if name in passed else family for name, family in known.items()}
-
-    @cached_property
-    def workers(self) -> int:
-        """Batches that are drawn at the same time."""
-        return self.options.workers or max(1, min(os.cpu_count() or 1, 8))
-
-    @cached_property
-    def batch_rows(self) -> int:
-        """Rows of a batch: as many as the memory holds for all workers."""
-        bytes_each = 4 * max(self.schema.layout.width, 1) * _COPIES
-        rows = self.options.memory * 2**20 // 2 // (bytes_each * self.workers)
-        return int(min(max(rows, _LEAST_BATCH), _MOST_BATCH))
-
-    @cached_property
-    def buckets(self) -> int:
-        """Into how many parts of the output rows are dealt, so that one fits the memory."""
-        if self.options.keep_order:
-            return 1
-        expected = _CELL_BYTES * len(self.columns) * self.source.expected
-        return min(max(1, math.ceil(4 * expected / (self.options.memory * 2**20))), _MOST_BUCKETS)
-
-    @cached_property
-    def distortion(self) -> Distortion | None:
-        """How far released rows are from the originals; None if the encoder was fitted with a function of its own."""
-        named = self.encoder.distortion
-        return make_distortion(named, self.schema.layout, "sampled") if isinstance(named, str) else None
-
-    def plan(self) -> dict[str, Any]:
-        """What must be the same for a later run to go on with this one."""
-        status = self.source.path.stat()
-        return {
-            "input": [self.source.size, status.st_mtime_ns, list(self.source.names)],
-            "veil": sha256_of(self.veil_path),
-            "batch_rows": self.batch_rows,
-            "buckets": self.buckets,
-            "keep_order": self.options.keep_order,
-            "seed": self.options.seed,
-            "private": {"release": secrets.token_hex(8)},
-        }
 
 
 def release_table(job: Job, before_naming: Callable[[Told], None]) -> Told | None:
@@ -177,56 +46,23 @@ def release_table(job: Job, before_naming: Callable[[Told], None]) -> Told | Non
     """
     check_release(job)
     ledger = Ledger(job.veil_path)
-    if job.options.resume and not is_unfinished(job.target) and _is_done(job, ledger):
+    asked = job.plan(ledger.key.hex())
+    if job.options.resume and not is_unfinished(job.target) and _is_done(job, ledger, asked):
         return None
     with (
-        workplace(job.target, job.plan(), resume=job.options.resume) as (folder, plan),
+        workplace(job.target, asked, resume=job.options.resume) as (folder, plan),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", ClippedWarning)  # they are counted, and told on the card
         own = str(plan["private"]["release"])
+        ledger.hash_by(plan["private"]["key"])
         _draw_parts(job, folder, ledger, own)
-        return _gather(job, folder, ledger, own, before_naming)
+        return _gather(job, folder, ledger, own, before_naming, plan_digest(asked))
 
 
-def random_source(options: Options, *place: int) -> RandomSource:
-    """The randomness of one batch or bucket: the operating system's, unless a seed was asked for."""
-    if options.seed is None:
-        return SystemRandom()
-    digest = hashlib.sha256(repr((options.seed, *place)).encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-
-
-def _is_done(job: Job, ledger: Ledger) -> bool:
+def _is_done(job: Job, ledger: Ledger, asked: dict[str, Any]) -> bool:
     entry = ledger.find(sha256_of(job.target)) if job.target.is_file() else None
-    return entry is not None and entry.plan == plan_digest(job.plan())
-
-
-def plan_digest(plan: dict[str, Any]) -> str:
-    """What was asked for, as one number: a release that is there is known by it."""
-    return hashlib.sha256(json.dumps({**plan, "private": None}).encode()).hexdigest()
-
-
-def check_release(job: Job) -> None:
-    """Everything that can be known before a row is read; all problems at once."""
-    if job.encoder.release != "sampled":
-        raise InputError(
-            "This veil releases probabilities, which carry S in their fine structure. Fit one with release='sampled'."
-        )
-    file = job.source.path.name
-    missing = [name for name in job.columns if name not in job.source.names]
-    # Where columns are missing the first line may be no header but data: then its cells are not shown.
-    problems = [
-        f"Column {f'number {i + 1}' if missing else repr(name)} of {file} has no role in the veil's schema. Remove it "
-        "from the file, or give it a role and fit again."
-        for i, name in enumerate(job.source.names)
-        if name not in job.schema.names and name not in job.secret_names
-    ]
-    problems += [f"Column {name!r} is missing from {file}." for name in missing]
-    if job.source.rows == 0:
-        problems.append(f"{job.source.path.name} has no rows.")
-    if problems:
-        raise InputError(problems[:20] + ([f"... and {len(problems) - 20} more."] if len(problems) > 20 else []))
+    return entry is not None and entry.plan == plan_digest(asked)
 
 
 def _draw_parts(job: Job, folder: Path, ledger: Ledger, own: str) -> None:
@@ -298,27 +134,12 @@ def _refuse_repeated(job: Job, table: pa.Table, ledger: Ledger, own: str) -> Non
     """An early look: the same file again is refused after its first batch."""
     if job.options.again:
         return
-    problems = job.codec.check(table.select(_released_names(job)))
+    problems = job.codec.check(table.select(job.released_names))
     if problems:
         raise InputError(problems)
     sketch = Sketch()
     sketch.add(row_hashes(_told_of(job, table), ledger.key))
-    _check_overlap(ledger, sketch, own)
-
-
-def _check_overlap(ledger: Ledger, sketch: Sketch, own: str) -> None:
-    share, _ = ledger.earlier(sketch.hashes, own)
-    if share > MOST_OVERLAP:
-        raise InputError(refusal(share, "rows"))
-
-
-def refusal(share: float, what: str) -> str:
-    """Why a second release of the same rows is not made."""
-    return (
-        f"About {100 * share:.0f} % of these {what} were released with this veil before. Releases of the same {what} "
-        "average the noise away, so nothing was written. Hand on the earlier release, or say --again: what all of "
-        "them tell together is then measured."
-    )
+    ledger.refuse_repeated(sketch.hashes, own, "rows")
 
 
 def _told_of(job: Job, table: pa.Table) -> pa.Table:
@@ -329,7 +150,7 @@ def _told_of(job: Job, table: pa.Table) -> pa.Table:
 def _draw_part(job: Job, table: pa.Table, index: int, folder: Path, key: bytes) -> None:
     source = random_source(job.options, 0, index)
     secret = table.select(job.secret_names) if job.secret_names else None
-    released = job.veil.apply(table.select(_released_names(job)), secret, source)
+    released = job.veil.apply(table.select(job.released_names), secret, source)
     released = released.cast(written_schema(job.schema))
     measured, count = _measured(job, table, released)
     place = index * job.batch_rows + np.arange(table.num_rows)
@@ -354,10 +175,6 @@ def _draw_part(job: Job, table: pa.Table, index: int, folder: Path, key: bytes) 
                 piece = by_bucket.slice(int(start), int(end - start)).combine_chunks()
                 batches = piece.to_batches() or [pa.RecordBatch.from_pylist([], schema=by_bucket.schema)]
                 writer.write_batch(batches[0].replace_schema_metadata(metadata))
-
-
-def _released_names(job: Job) -> list[str]:
-    return [column.name for column in job.schema.columns if column.released]
 
 
 def _measured(job: Job, table: pa.Table, released: pa.Table) -> tuple[NDArray[np.float64], int]:
@@ -386,13 +203,15 @@ def _clipped(job: Job, table: pa.Table) -> dict[str, int]:
     return found
 
 
-def _gather(job: Job, folder: Path, ledger: Ledger, own: str, before_naming: Callable[[Told], None]) -> Told:
+def _gather(
+    job: Job, folder: Path, ledger: Ledger, own: str, before_naming: Callable[[Told], None], digest: str
+) -> Told:
     """The second pass: bucket after bucket in a random order, then the ledger, then the name."""
     paths = sorted(folder.glob("part-*.arrow"))
     told, sketch = _summary(paths)
     told.overlap, told.earlier_releases = ledger.earlier(sketch.hashes, own)
     if not job.options.again:
-        _check_overlap(ledger, sketch, own)
+        ledger.refuse_repeated(sketch.hashes, own, "rows")
     shuffled = not job.options.keep_order
     suffix = job.target.suffix.lower()
     finished, order = folder / f"finished{suffix}", folder / "order"
@@ -409,7 +228,7 @@ def _gather(job: Job, folder: Path, ledger: Ledger, own: str, before_naming: Cal
     told.neutralised = writer.neutralised
     told.sha256 = sha256_of(finished)
     before_naming(told)
-    entry = Entry(told.sha256, told.rows, shuffled, tuple(int(h) for h in sketch.hashes), own, plan_digest(job.plan()))
+    entry = Entry(told.sha256, told.rows, shuffled, tuple(int(h) for h in sketch.hashes), own, digest)
     ledger.enter(entry, order if shuffled and job.options.remember_order else None)
     put_in_place(finished, job.target)
     return told
@@ -445,9 +264,3 @@ def _summary(paths: list[Path]) -> tuple[Told, Sketch]:
     if told.measured_rows:
         told.distortion = dict(zip(KINDS, (sums[:-1] / sums[-1]).tolist(), strict=True))
     return told, sketch
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

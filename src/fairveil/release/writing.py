@@ -90,7 +90,7 @@ def check_target(path: Path, suffixes: Sequence[str] = SUFFIXES) -> Path:
 
 def written_schema(schema: Schema) -> pa.Schema:
     """The arrow types of a release, from the schema alone. Columns that pass are text."""
-    return pa.schema([pa.field(column.name, _written_type(column)) for column in schema.columns if column.released])
+    return pa.schema([pa.field(column.name, _written_type(column)) for column in schema.released])
 
 
 def _written_type(column: Column) -> pa.DataType:
