@@ -78,7 +78,7 @@ def small(monkeypatch):
     monkeypatch.setattr(adult, "load_adult", fake_adult)
     for module, changes in (
         (genki, {"budgets": (1.0, 3.0), "steps": 2, "our_steps": 2, "epochs": 1, "draws": 2, "lessons": 2}),
-        (har, {"budgets": (2.0, 8.0), "our_budgets": (2.0, 8.0), "steps": 2, "our_steps": 2, "epochs": 1, "draws": 1,
+        (har, {"budgets": (2.0, 8.0), "our_budgets": (2.0, 8.0), "steps": 2, "epochs": 1, "draws": 1,
                "lessons": 2}),
         (utkface, {"budgets": (0.003, 0.01), "steps": 2, "lessons": 2, "width": (4, 4, 4, 4), "noise": 4, "side": 16,
                    "epochs": 1, "age": replace(TINY, filters=(4,)), "batch": 16}),
@@ -92,7 +92,7 @@ def small(monkeypatch):
     [
         ("adult-1", ["adult-1.png"], ["fig:UCI-CaseI", "adversary of the training", "ours, (X, S)"]),
         ("adult-eo", ["adult-eo.png"], ["fig:UCI-CaseI-EO", "0.0261"]),
-        ("adult-2", ["adult-2.png"], ["fig:UCI-CaseII-Censoring", "pair, fresh attacker"]),
+        ("adult-2", ["adult-2.png"], ["fig:UCI-CaseII-Censoring", "pair, fresh attacker", "ours, X"]),
         ("genki", ["genki.png", "genki-faces.png"], ["5792.62", "tb:errorTCNNE", "Laplace", "FNND, ours"]),
         ("har", ["har.png"], ["fig:har:pca:top32", "recomputed", "Gaussian noise"]),
         (

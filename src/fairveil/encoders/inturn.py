@@ -88,17 +88,15 @@ class ColumnsInTurn(nn.Module):
     @torch.no_grad()
     def draw(self, prepared: Tensor, row: Tensor, uniform: Tensor) -> Tensor:
         """Records as one-hot groups, from what `prepare` gave and one uniform number a row and column."""
-        hidden = prepared.clone()
         record = torch.zeros_like(row)
         for column, inside in enumerate(self.slices):
-            units = slice(column * _UNITS, (column + 1) * _UNITS)
-            rest = slice(units.stop, None)
-            if self.drawn[column]:
-                chances = self.logits(hidden[:, units], column, row).softmax(dim=1).cumsum(dim=1)
-                chosen = (chances[:, :-1] <= uniform[:, column, None]).sum(dim=1)
-                record[:, inside].scatter_(1, chosen[:, None], 1.0)
-            else:
+            if not self.drawn[column]:
                 record[:, inside] = row[:, inside]
-                chosen = row[:, inside].argmax(dim=1)
-            hidden[:, rest] += self.before[inside, rest].index_select(0, chosen)
+                continue
+            units, earlier = slice(column * _UNITS, (column + 1) * _UNITS), slice(0, inside.start)
+            # A product with one-hot columns: on a CPU faster than to gather, which moves far more memory.
+            hidden = torch.addmm(prepared[:, units], record[:, earlier], self.before[earlier, units])
+            chances = self.logits(hidden, column, row).softmax(dim=1).cumsum(dim=1)
+            chosen = (chances[:, :-1] <= uniform[:, column, None]).sum(dim=1)
+            record[:, inside].scatter_(1, chosen[:, None], 1.0)
         return record

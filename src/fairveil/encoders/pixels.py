@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairveil.encoders.base import Encoder, EncoderSpec, with_sensitive
-from fairveil.encoders.batched import BatchedConv, BatchedLinear, BatchedNorm, as_images, as_rows, initialise
+from fairveil.encoders.batched import BatchedConv, BatchedLinear, BatchedNorm, activated, as_images, as_rows, initialise
 from fairveil.encoders.heads import START_DEVIATION, Noise, Snap
 from fairveil.errors import InputError
 from fairveil.objectives.distortion import Release
@@ -122,9 +122,7 @@ class Autoencoder(PixelEncoder):
         """The image that the decoder draws."""
         maps = as_images(rows, self.shape, self.members)
         for i, layer in enumerate(self.encode):
-            maps = [F.relu(x) for x in layer(maps)]
-            if i < 3:
-                maps = [F.max_pool2d(x, 2) for x in maps]
+            maps = activated(layer(maps), pool=i < 3)
         beside = with_sensitive([noise.inputs], sensitive)
         code = torch.cat([as_rows(maps), beside.expand(self.members, *beside.shape)], dim=-1)
         for mixing in self.mix:
@@ -133,7 +131,7 @@ class Autoencoder(PixelEncoder):
         for i, layer in enumerate(self.decode):
             maps = layer(maps)
             if i < len(self.decode) - 1:
-                maps = [F.relu(x) for x in maps]
+                maps = activated(maps, pool=False)
             if i < 3:
                 maps = [F.interpolate(x, scale_factor=2, mode="nearest") for x in maps]
         return torch.sigmoid(as_rows(maps))

@@ -55,7 +55,7 @@ class Transport(Encoder):
         return draw_noise(rows, 0, 0, 0, uniform, source)
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
-        """What the mover makes of each row before it draws. No member has a part in it."""
+        """What the mover makes of the rows that may move, before it draws. No member has a part in it."""
         assert sensitive is not None
         return self.mover.propose(rows[:, self.layout.grouped], sensitive)
 
@@ -67,15 +67,20 @@ class Transport(Encoder):
         record = self.mover.draw(proposal, row, of_columns)
         raw = self.gate(torch.cat([row, record], dim=1))
         weights = torch.softmax(_LIMIT * torch.tanh(raw / _LIMIT), dim=-1)
-        choices = [row, *(torch.where(level > 0.5, record, row) for level in self.mover.levels)]
-        atoms = torch.stack([self.whole(groups, rows, of_numbers) for groups in choices])
+
+        def choices() -> list[Tensor]:
+            return [row, *(torch.where(level > 0.5, record, row) for level in self.mover.levels)]
 
         def drawn() -> Tensor:
             level = (weights.detach().cumsum(dim=-1)[..., :-1] <= of_gate).sum(dim=-1)
-            return atoms[level, torch.arange(len(rows), device=rows.device)]
+            taken = (self.mover.at(chosen, record, row) for chosen in level)
+            return torch.stack([self.whole(groups, rows, of_numbers) for groups in taken])
 
         def chances() -> Tensor:
-            return torch.einsum("arg,mra->mrg", torch.stack(choices), weights)
+            return torch.einsum("arg,mra->mrg", torch.stack(choices()), weights)
+
+        def atoms() -> Tensor:
+            return torch.stack([self.whole(groups, rows, of_numbers) for groups in choices()])
 
         return Release(drawn, chances, atoms, weights)
 
@@ -117,12 +122,21 @@ class Mover(nn.Module):
 
     @torch.no_grad()
     def propose(self, row: Tensor, sensitive: Tensor) -> Tensor:
-        """The columns' hidden layers; in the last place whether the row stays."""
-        return torch.cat([self.columns.prepare(row, sensitive), sensitive @ self.stays.unsqueeze(1)], dim=1)
+        """The columns' hidden layers for each row that may move; in the last place where that row stands."""
+        moving = (sensitive @ self.stays <= 0.5).nonzero()
+        shown = (part.index_select(0, moving[:, 0]) for part in (row, sensitive))
+        return torch.cat([self.columns.prepare(*shown), moving], dim=1)
 
     def draw(self, proposal: Tensor, row: Tensor, uniform: Tensor) -> Tensor:
         """One record a row, as one-hot groups."""
-        return torch.where(proposal[:, -1:] > 0.5, row, self.columns.draw(proposal[:, :-1], row, uniform))
+        moving = proposal[:, -1].long()
+        own, chance = (part.index_select(0, moving) for part in (row, uniform))
+        return row.index_copy(0, moving, self.columns.draw(proposal[:, :-1], own, chance))
+
+    def at(self, level: Tensor, record: Tensor, row: Tensor) -> Tensor:
+        """What each row releases at its level: 0 is the row itself."""
+        taken = torch.cat([torch.zeros_like(self.levels[:1]), self.levels]).index_select(0, level)
+        return torch.where(taken > 0.5, record, row)
 
 
 def why_no_transport(layout: Layout, spec: EncoderSpec) -> str | None:

@@ -26,6 +26,8 @@ from fairveil.progress import progress
 _SAFETY = 2.0
 #: Training never aims below this fraction of a bound, however few rows verify it.
 _LOWEST_AIM = 0.5
+#: Training rows that are compared with the validation rows, at most.
+_COMPARED = 4096
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Game:
         self.best = [p.clone() for p in self.average]
         self.least_excess = torch.full((problem.members,), math.inf, device=device)
         self.spread = torch.zeros_like(problem.bounds.values, device=device)
+        self.optimism = torch.zeros_like(self.spread)
         start = problem.constraint.start(problem.members, len(problem.bounds.names))
         self.constraint = ConstraintState(*(t.to(device) for t in (start.multiplier, start.smoothed, start.rho)))
         self.step = 0
@@ -182,14 +185,16 @@ class Game:
         return encoder.requires_grad_(False).eval()
 
     @torch.no_grad()
-    def judge(self, rows: Rows, held_out: int, z: float, seconds: float) -> None:
+    def judge(self, train: Rows, rows: Rows, held_out: int, z: float, seconds: float) -> None:
         """Judge the averaged encoders on validation rows; remember each member's latest feasible one.
 
         Feasible: the held-out bound would be met if held-out rows behaved like these. The latest, not the one that
         leaks least: what training adversaries find on new rows is mostly noise by then, and choosing by it threw away
         the last, slowest steps.
         """
-        mean, spread, found, right = self.judged(self.averaged(), rows)
+        encoder = self.averaged()
+        mean, spread, found, right = self.judged(encoder, rows)
+        self.optimism = self._optimism(encoder, train, len(rows), mean, spread)
         leak = advantages_of(self.problem, found).amax(dim=1)
         self._refuse_divergence(mean, leak)
         bound = self.problem.bounds.values.to(self.device)
@@ -238,6 +243,20 @@ class Game:
         right = 1.0 - (weight * torch.stack(wrong)).sum(dim=0).amin(dim=1) if wrong else None
         return mean, variance.sqrt(), loss, right
 
+    def _optimism(self, encoder: Encoder, train: Rows, rows: int, mean: Tensor, spread: Tensor) -> Tensor:
+        """How much less distortion training rows show than new ones: a network may have learned them by heart.
+
+        mean, spread: of that many new rows. A standard error of the difference is put down to chance.
+        """
+        generator = torch.Generator(self.device).manual_seed(self.step)
+        size = min(len(train), _COMPARED)
+        seen = train.take(torch.randperm(len(train), generator=generator, device=self.device)[:size])
+        total = torch.zeros_like(mean)
+        for piece in seen.pieces():
+            release = encoder(piece.x, piece.sensitive, encoder.noise(len(piece), generator))
+            total += self.problem.bounds.of_rows(self.problem.distortion.expected(release, piece.x)).sum(dim=1)
+        return (mean - total / size - spread * math.sqrt(1 / rows + 1 / size)).clamp_min(0.0)
+
     def _refuse_divergence(self, mean: Tensor, leak: Tensor) -> None:
         lost = (~(torch.isfinite(mean).all(dim=1) & torch.isfinite(leak))).nonzero().flatten().tolist()
         if lost:
@@ -250,7 +269,7 @@ class Game:
         """A little inside the bound: so far that the held-out confidence bound will most likely fit under it too."""
         bound = self.problem.bounds.values.to(self.device)
         margin = (z + _SAFETY) * self.spread / math.sqrt(held_out)
-        return torch.maximum(bound - margin, _LOWEST_AIM * bound)
+        return torch.maximum(bound - margin - self.optimism, _LOWEST_AIM * bound)
 
 
 def play(
@@ -293,7 +312,7 @@ def play(
             game.step += 1
             note = ""
             if game.step in judged_at:
-                game.judge(validation, held_out, z, before + time.monotonic() - start)
+                game.judge(train, validation, held_out, z, before + time.monotonic() - start)
                 note = _note(game)
                 if checkpoint is not None:
                     save_checkpoint(game, checkpoint, fingerprint)

@@ -32,16 +32,16 @@ class Release:
         the draw. Read it as `values`.
     chances: (..., rows, group width): the distribution from which the slot of each group was drawn, or a function that
         computes it: an adversary looks at the values alone. Read it as `probabilities`.
-    atoms, weights: where a release is one of a few whole rows, those rows and the probability of each, (..., rows,
-        atoms): losses can then be averaged over the draw exactly. The atoms are the same for all rows, (atoms, width),
-        or each row has its own, (atoms, rows, width).
+    possible, weights: where a release is one of a few whole rows, those rows (or a function that computes them; read
+        them as `atoms`) and the probability of each, (..., rows, atoms): losses can then be averaged over the draw
+        exactly. The atoms are the same for all rows, (atoms, width), or each row has its own, (atoms, rows, width).
     squares: where the encoder knows it, the squared change of a row's numbers without bins, averaged over the draw:
         (..., rows).
     """
 
     drawn: Tensor | Callable[[], Tensor]
     chances: Tensor | Callable[[], Tensor]
-    atoms: Tensor | None = None
+    possible: Tensor | Callable[[], Tensor] | None = None
     weights: Tensor | None = None
     squares: Tensor | None = None
 
@@ -54,6 +54,11 @@ class Release:
     def probabilities(self) -> Tensor:
         """The distribution from which the slot of each group was drawn: (..., rows, group width)."""
         return self.chances if isinstance(self.chances, Tensor) else self.chances()
+
+    @cached_property
+    def atoms(self) -> Tensor | None:
+        """The whole rows of which one is released; None if there are not just a few."""
+        return self.possible() if callable(self.possible) else self.possible
 
 
 class Distortion:

@@ -60,13 +60,13 @@ SIZES: dict[Profile, Sizes] = {
 
 def encoders(case: Case, sizes: Sizes) -> dict[str, dict[str, Any]]:
     """Settings by name: the paper's, and ours, seeing X or (X, S)."""
-    # Case II of the paper has a wider adversary and always sees S.
+    # In its case II the paper has a wider adversary, and an encoder that always sees S (`fig:UCI_Architecture-CaseII`).
     small = TRAINING.adversary_hidden if case == "I" else ((50, 30),)
     paper = {"architecture": "feedforward", "release": "probabilities", "constraint": "penalty",
              "training": replace(TRAINING, steps=sizes.steps, adversary_hidden=small)}  # fmt: skip
-    kinds = {"X": False, "(X, S)": True} if case == "I" else {"(X, S)": True}
+    kinds = {"X": False, "(X, S)": True}
     found: dict[str, dict[str, Any]] = {f"paper, {what}": {**paper, "sees_sensitive": sees}
-                                        for what, sees in kinds.items()}  # fmt: skip
+                                        for what, sees in kinds.items() if sees or case == "I"}  # fmt: skip
     for what, sees in kinds.items():
         architecture = "transport" if sees and case == "I" else "feedforward"
         training = replace(default_training(architecture), steps=sizes.our_steps, lessons=sizes.lessons)
@@ -261,9 +261,9 @@ def _mark_case_1(censoring: Sequence[Any], fairness: Sequence[Any]) -> None:
 
 def _mark_case_2(censoring: Sequence[Any], fairness: Sequence[Any]) -> None:
     for axes, value in zip(censoring, PRINTED_2.values(), strict=True):
-        axes.plot(100 * value, 79, "*", color="grey", ms=9)
+        axes.plot(100 * value, 79, "*", color="grey", ms=9, label="paper")
     for axes, value in zip(fairness, PRINTED_2_GAPS.values(), strict=True):
-        axes.axvline(value, color="grey", ls=":", lw=1)
+        axes.axvline(value, color="grey", ls=":", lw=1, label="original rows, paper")
 
 
 def _draw_trade_offs(
