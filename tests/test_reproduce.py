@@ -98,7 +98,7 @@ def small(monkeypatch):
         (
             "utkface",
             ["utkface.png", "utkface-ages.png", "utkface-faces-paper.png", "utkface-faces-ours.png"],
-            ["tab:my_label", "VGG16", "0.082", "NAED that sees S, ours"],
+            ["tab:my_label", "VGG16", "0.082", "NAED that sees S, ours", "Blur"],
         ),
     ],
 )
