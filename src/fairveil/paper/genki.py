@@ -141,6 +141,11 @@ class Bench:
         self.attackers = (self.cnn, Fresh((256, 64), epochs=sizes.epochs))
         self.embedding = Fresh((64, 8), (32, 64), epochs=sizes.epochs)
 
+    def typical(self) -> NDArray[np.int64]:
+        """Eight test faces: the first two of each gender and expression."""
+        kinds = 2 * codes(self.test, "gender") + codes(self.test, "expression")
+        return np.concatenate([np.flatnonzero(kinds == kind)[:2] for kind in range(4)])
+
     def measure(self, released: Released) -> dict[str, Any]:
         """What fresh networks find of gender and expression, error rates by gender, and embedded information."""
         many, train = np.tile(np.arange(len(self.train)), len(released.draws)), np.concatenate(released.draws)
@@ -197,8 +202,9 @@ def run(folder: Path, profile: Profile, tell: Callable[[str], None], *, progress
         shown = name == "FNND"
         found[name], members = measured(store, name, keys, train, bench.of_member, anew=lacks and shown)
         if members and shown:
-            faces = [release_pictures(member.veil, bench.test.X[:8]) for member in members]
-            _draw_faces(folder / FACES, bench.test.X[:8], faces, sizes.budgets)
+            chosen = bench.test.take(bench.typical())
+            faces = [release_pictures(member.veil, chosen.X) for member in members]
+            _draw_faces(folder / FACES, chosen, faces, sizes.budgets)
     for kind in ("Laplace", "Gaussian"):
         found[kind] = {}
         for budget in sizes.budgets:
@@ -357,16 +363,18 @@ def _figures(
                    "normalised information against distortion.")]  # fmt: skip
 
 
-def _draw_faces(path: Path, originals: Images, faces: Sequence[Images], budgets: Sequence[float]) -> None:
+def _draw_faces(path: Path, chosen: ImageSplit, faces: Sequence[Images], budgets: Sequence[float]) -> None:
     from matplotlib.figure import Figure as Canvas
 
-    rows = [originals, *faces]
-    canvas = Canvas(figsize=(1.1 * len(originals), 1.2 * len(rows)), layout="constrained")
-    grid = canvas.subplots(len(rows), len(originals))
+    rows = [chosen.X, *faces]
+    canvas = Canvas(figsize=(1.1 * len(chosen), 1.2 * len(rows)), layout="constrained")
+    grid = canvas.subplots(len(rows), len(chosen))
     for line, images, label in zip(grid, rows, ["original", *(f"D = {b:g}" for b in budgets)], strict=True):
         for axes, image in zip(line, images, strict=True):
             axes.imshow(image, cmap="gray", vmin=0, vmax=1)
             axes.set_xticks([])
             axes.set_yticks([])
         line[0].set_ylabel(label, fontsize=9)
+    for axes, gender, smile in zip(grid[0], chosen.S["gender"], chosen.targets["expression"], strict=True):
+        axes.set_title(f"{gender},\n{smile}", fontsize=7)
     canvas.savefig(path, dpi=110)
