@@ -143,5 +143,10 @@ def test_a_checkpoint_of_other_data_is_refused(small, tmp_path):
         FairEncoder(40.0, checkpoint=path, training=QUICK, progress=False, random_state=1).fit(
             X, sensitive_features=S["sex"]
         )
+    schema = fv.Schema.infer(X).edit("role", role="keep")
+    with pytest.raises(VeilFileError, match="other data or other settings"):
+        FairEncoder(50.0, checkpoint=path, training=QUICK, progress=False, random_state=1, schema=schema).fit(
+            X, sensitive_features=S["sex"]
+        )
     with pytest.raises(VeilFileError, match="not a veil"):
         fv.load(path)

@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import fairveil
+import fairveil.release
 
 ROOMS = [
-    ["errors"],
+    ["errors", "lazy"],
     ["tables", "metrics", "whole", "bound", "datasets", "progress", "report", "randomness"],
     ["archive"],
     ["columns"],
@@ -24,6 +27,7 @@ ROOMS = [
     ["paper", "release"],
     ["demo"],
     ["cli"],
+    ["__main__"],
 ]
 #: The audit and the metrics see arrays and results only.
 NEVER = {"auditing": {"game", "encoders", "estimators", "veil", "adversaries", "codec", "schema", "columns"}}
@@ -80,3 +84,19 @@ print(encoder.fit_transform(frame, sensitive_features=[0, 1, 1] * 40).shape)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "(120, 2)", done.stderr
+
+
+def test_help_does_not_wait_for_torch():
+    slow = "torch", "sklearn", "pandas", "matplotlib", "pyarrow", "lightgbm"
+    code = f"import sys, fairveil.cli.main; print([m for m in {slow} if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("package", [fairveil, fairveil.release], ids=lambda package: package.__name__)
+def test_names_of_a_package_are_there_when_asked_for(package):
+    assert set(package.__all__) <= set(dir(package))
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        package.nothing  # noqa: B018

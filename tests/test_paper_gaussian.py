@@ -41,7 +41,7 @@ def test_the_figure_and_table_are_written(tmp_path):
     settings = {"budgets": (1.0, 4.0), "training": short, "knn": False, "progress": False}
     page = experiment.page(tmp_path, "quick", told.append, **settings)
     page.write(tmp_path, "a command")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["gaussian.json", "gaussian.md", "gaussian.png"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["gaussian.md", "gaussian.png", "gaussian.quick.json"]
     assert "MAP accuracy" in (tmp_path / "gaussian.md").read_text()
     assert len(page.tables[0].rows) == 8
     assert len(told) == 4

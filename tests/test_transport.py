@@ -1,6 +1,7 @@
 """The transport encoder: its distribution over records, its exact averages, and what it hides at which cost."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -250,6 +251,18 @@ def test_an_interrupted_fit_goes_on_exactly(tmp_path, discrete, monkeypatch):
     resumed = fit(checkpoint=tmp_path / "c")
     a, b = whole.veil_.encoder.state_dict(), resumed.veil_.encoder.state_dict()
     assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_group_of_which_validation_rows_have_none():
+    X, S, _ = people(500)
+    few = S["sex"].copy()
+    few.iloc[:] = "many"
+    few.iloc[[3, 77, 200]] = "few"
+    encoder = FairEncoder(60.0, architecture="transport", sees_sensitive=True, training=replace(SHORT, validation=0.02),
+                          progress=False, random_state=0)  # fmt: skip
+    encoder.fit(X, sensitive_features=few)
+    for group in ("few", "many"):  # nobody moves, or all may
+        assert len(encoder.transform(X, sensitive_features=few.where(few == group, group))) == 500
 
 
 def test_three_groups_a_budget_by_kind_and_a_handful_of_rows():

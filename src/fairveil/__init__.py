@@ -2,30 +2,63 @@
 
 __version__ = "0.1.0.dev0"
 
-from fairveil import datasets, information, metrics, noise, theory
-from fairveil.auditing import AuditResult, Certificate, audit, certify
-from fairveil.bound import Achieved
-from fairveil.columns import Column
-from fairveil.errors import (
-    BudgetNotMet,
-    BudgetWarning,
-    ClippedWarning,
-    DataNotFound,
-    InputError,
-    TrainingFailed,
-    VeilFileError,
+from typing import TYPE_CHECKING
+
+from fairveil.lazy import lazily
+
+if TYPE_CHECKING:
+    from fairveil import datasets, information, metrics, noise, theory
+    from fairveil.auditing import AuditResult, Certificate, certify
+    from fairveil.auditing.audit import audit
+    from fairveil.bound import Achieved
+    from fairveil.columns import Column
+    from fairveil.errors import (
+        BudgetNotMet,
+        BudgetWarning,
+        ClippedWarning,
+        DataNotFound,
+        InputError,
+        TrainingFailed,
+        VeilFileError,
+    )
+    from fairveil.estimators import (
+        FairClassifier,
+        FairClassifierFrontier,
+        FairEncoder,
+        FairFrontier,
+        Quantiser,
+        load,
+    )
+    from fairveil.game import History, Training
+    from fairveil.objectives import AlphaLoss, AugmentedLagrangian, Penalty
+    from fairveil.schema import Schema
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "datasets": ["datasets"],
+        "information": ["information"],
+        "metrics": ["metrics"],
+        "noise": ["noise"],
+        "theory": ["theory"],
+        "auditing": ["AuditResult", "Certificate", "audit", "certify"],
+        "bound": ["Achieved"],
+        "columns": ["Column"],
+        "errors": [
+            "BudgetNotMet",
+            "BudgetWarning",
+            "ClippedWarning",
+            "DataNotFound",
+            "InputError",
+            "TrainingFailed",
+            "VeilFileError",
+        ],
+        "estimators": ["FairClassifier", "FairClassifierFrontier", "FairEncoder", "FairFrontier", "Quantiser", "load"],
+        "game": ["History", "Training"],
+        "objectives": ["AlphaLoss", "AugmentedLagrangian", "Penalty"],
+        "schema": ["Schema"],
+    },
 )
-from fairveil.estimators import (
-    FairClassifier,
-    FairClassifierFrontier,
-    FairEncoder,
-    FairFrontier,
-    Quantiser,
-    load,
-)
-from fairveil.game import History, Training
-from fairveil.objectives import AlphaLoss, AugmentedLagrangian, Penalty
-from fairveil.schema import Schema
 
 __all__ = [
     "Achieved",

@@ -7,13 +7,14 @@ a continuous one. Attackers of S and models of downstream tasks are the same thi
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from fairveil.auditing.networks import FILTERS, Network
+from fairveil.errors import InputError, must_be
 from fairveil.metrics import log_loss
 
 Array = NDArray[np.float64]
@@ -37,12 +38,15 @@ class Model(Protocol):
 
 
 class Boosting:
-    """LightGBM, stopped early on validation rows."""
+    """LightGBM, stopped early on validation rows. share: of the columns that each tree looks at."""
 
-    def __init__(self, classes: int | None, leaves: int, rate: float, trees: int, seed: int) -> None:
+    def __init__(
+        self, classes: int | None, leaves: int, rate: float, trees: int, seed: int, *, share: float = 1.0
+    ) -> None:
         self.classes, self.trees = classes, trees
         self.settings: dict[str, Any] = {"learning_rate": rate, "num_leaves": leaves, "verbose": -1, "seed": seed,
-                                         "deterministic": True, "force_row_wise": True}  # fmt: skip
+                                         "feature_fraction": share, "deterministic": True,
+                                         "force_row_wise": True}  # fmt: skip
 
     def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
         """Boost until the validation loss rises."""
@@ -225,6 +229,12 @@ def loss_of(predicted: Array, truth: Array) -> float:
     if predicted.ndim == 1:
         return float(np.mean((predicted - truth) ** 2))
     return log_loss(predicted, truth).value
+
+
+def check_profile(profile: str) -> None:
+    """Refuse a profile that does not exist."""
+    if profile not in get_args(Profile):
+        raise InputError(must_be("audit", "profile", "'quick' or 'full'", profile))
 
 
 def battery(profile: Profile, *, images: bool = False) -> list[Attacker]:

@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import fairveil
-from fairveil.auditing.attackers import Attacker, Profile, battery
+from fairveil.auditing.attackers import Attacker, Profile, battery, check_profile
 from fairveil.auditing.certificate import Certificate
 from fairveil.auditing.controls import control_rows, failures
 from fairveil.auditing.features import shared_features
@@ -32,7 +32,7 @@ from fairveil.auditing.protocol import Attempt, Evidence, Parts, Terms, attempt,
 from fairveil.auditing.result import AuditResult
 from fairveil.auditing.scoring import Truth, added, attack_row, flat, p_values, strongest, worst_gap
 from fairveil.auditing.tasks import task_models, task_rows
-from fairveil.errors import InputError, must_be
+from fairveil.errors import InputError
 from fairveil.metrics.estimate import check_confidence
 from fairveil.metrics.parity import SMALL_GROUP
 from fairveil.progress import progress as show
@@ -78,8 +78,7 @@ def audit(
 
     Nothing found is no proof: see `certify` for what holds against every attacker.
     """
-    if profile not in get_args(Profile):
-        raise InputError(must_be("audit", "profile", "'quick' or 'full'", profile))
+    check_profile(profile)
     check_confidence(confidence)
     clock = _Clock()
     case = _open_case(released, sensitive, targets, original, split, draw, log_density, profile, seed,

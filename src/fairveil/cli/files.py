@@ -1,37 +1,22 @@
 """The verbs of a curator: inspect, fit, frontier, release, audit, certify, card."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from fairveil.auditing import AuditResult, Certificate
-from fairveil.auditing.attackers import Profile
+import fairveil as fv
+from fairveil import release as room
 from fairveil.cli.app import Json, Quiet, app, show_json
-from fairveil.errors import InputError, must_be
-from fairveil.release import (
-    Inspection,
-    Options,
-    Recipe,
-    audit_file,
-    card_path,
-    card_text,
-    certify_file,
-    fit_file,
-    fit_frontier,
-    inspect_file,
-    open_table,
-    read_card,
-    release_file,
-    with_audit,
-    with_certificate,
-    write_card,
-)
-from fairveil.release.fitting import MOST_ROWS
+from fairveil.errors import InputError
 from fairveil.whole import sha256_of, write_whole
+
+if TYPE_CHECKING:
+    from fairveil.auditing.attackers import Profile
 
 Sensitive = Annotated[list[str] | None, typer.Option("--sensitive", "-s", help="A column to hide; may be repeated.")]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="A schema as inspect writes it (YAML or JSON).")]
@@ -40,7 +25,7 @@ Architecture = Annotated[str, typer.Option(help="auto, transport, feedforward, m
 Cells = Annotated[int | None, typer.Option(help="With --architecture matrix: how many records, for certificates.")]
 Blind = Annotated[bool, typer.Option("--blind", help="The encoder does not see S, in fitting and in release.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Training steps; fewer are faster and leak more.")]
-Rows = Annotated[int, typer.Option(min=100, help="Learn from at most this many rows, sampled.")]
+Rows = Annotated[int | None, typer.Option(min=100, help="Learn from at most this many rows, sampled.  [200,000]")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the training (never of a release).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what was interrupted.")]
 _console = Console(width=None if Console().is_terminal else 120)
@@ -59,7 +44,7 @@ def inspect(
     """
     if output is not None and output.exists():
         raise InputError(f"{output} exists already, perhaps with roles that you edited. Name another file.")
-    found = inspect_file(open_table(file), sensitive or ())
+    found = room.inspect_file(room.open_table(file), sensitive or ())
     if output is not None:
         write_whole(output, found.to_yaml().encode())
     if as_json:
@@ -84,7 +69,7 @@ def fit(
     cells: Cells = None,
     blind: Blind = False,
     steps: Steps = None,
-    rows: Rows = MOST_ROWS,
+    rows: Rows = None,
     seed: Seed = None,
     resume: Resume = False,
     as_json: Json = False,
@@ -95,7 +80,7 @@ def fit(
     Example: `fairveil fit adult.csv --schema schema.yaml --sensitive sex --budget 1.2 -o sex.veil`
     """
     recipe = _recipe(sensitive, schema, labels, architecture, cells, blind, steps, rows, seed, resume, quiet)
-    encoder = fit_file(file, output, budget, recipe)
+    encoder = room.fit_file(file, output, budget, recipe)
     achieved = encoder.distortion_
     if as_json:
         show_json(
@@ -120,7 +105,7 @@ def frontier(
     cells: Cells = None,
     blind: Blind = False,
     steps: Steps = None,
-    rows: Rows = MOST_ROWS,
+    rows: Rows = None,
     seed: Seed = None,
     resume: Resume = False,
     as_json: Json = False,
@@ -131,7 +116,7 @@ def frontier(
     Example: `fairveil frontier adult.csv -s sex --target salary --budgets 0.5,1,2 -o veils`
     """
     recipe = _recipe(sensitive, schema, None, architecture, cells, blind, steps, rows, seed, resume, quiet)
-    points = fit_frontier(file, output, parse_budgets(budgets), recipe, target or ())
+    points = room.fit_frontier(file, output, parse_budgets(budgets), recipe, target or ())
     if as_json:
         show_json(json.loads(points.to_json(orient="records", force_ascii=False)))
         return
@@ -171,19 +156,23 @@ def release(
 
     Example: `fairveil release adult.csv --veil sex.veil -o censored.csv`
     """
-    chosen = Options(keep_order, again, resume, reproducible_insecure, memory, workers, not forget_order, not quiet)
+    chosen = room.Options(
+        keep_order, again, resume, reproducible_insecure, memory, workers, not forget_order, not quiet
+    )
     if keep_order:
         typer.echo("Warning: rows keep their order. If the input is sorted, that alone may tell S.", err=True)
     if reproducible_insecure is not None:
         typer.echo("Warning: the noise is drawn from a known seed. This release hides nothing from whoever knows it.",
                    err=True)  # fmt: skip
-    card = release_file(file, veil, output, chosen, labels)
+    card = room.release_file(file, veil, output, chosen, labels)
     if as_json:
         show_json(card)
         return
     total = card["distortion"]["total"]
     shown = "" if total is None else f", distortion {total:.4g} (budget {card['veil']['budget']})"
-    typer.echo(f"Wrote {output}: {card['release']['rows']:,} rows{shown}. Its card: {card_path(output).name} and .md.")
+    typer.echo(
+        f"Wrote {output}: {card['release']['rows']:,} rows{shown}. Its card: {room.card_path(output).name} and .md."
+    )
     if card["earlier_releases"]["together"]:
         typer.echo(f"Together with earlier releases: {card['earlier_releases']['together']['text']}")
     typer.echo(f"Keep {veil.name}.ledger to yourself: it knows which row is which.")
@@ -215,21 +204,19 @@ def audit(
 
     Example: `fairveil audit censored.csv --original adult.csv -s sex --target salary --report audit.html`
     """
-    if profile not in get_args(Profile):
-        raise InputError(must_be("audit", "profile", "'quick' or 'full'", profile))
     for path in (report, save):
         if path is not None and not path.absolute().parent.is_dir():
             raise InputError(f"There is no folder {path.parent} to write {path.name} to.")
-    result = audit_file(
+    result = room.audit_file(
         release, original, sensitive or (), target or (), veil=veil, labels=labels, same_order=same_order,
-        profile=cast(Profile, profile), show_progress=not quiet,
+        profile=cast("Profile", profile), show_progress=not quiet,
     )  # fmt: skip
     if report is not None:
         result.to_html(report)
     if save is not None:
         result.to_json(save)
-    if card_path(release).exists():
-        write_card(card_path(release), with_audit(_card_of(release), result))
+    if room.card_path(release).exists():
+        room.write_card(room.card_path(release), room.with_audit(_card_of(release), result))
     if as_json:
         show_json(result.to_dict())
     else:
@@ -257,7 +244,7 @@ def certify(
 
     Example: `fairveil certify fresh.csv --veil sex.veil --unseen-rows --save certificate.json`
     """
-    found = certify_file(file, veil, target=target, confidence=confidence, unseen_rows=unseen_rows)
+    found = room.certify_file(file, veil, target=target, confidence=confidence, unseen_rows=unseen_rows)
     if save is not None:
         write_whole(save, (json.dumps(found.to_dict(), indent=1) + "\n").encode())
     if as_json:
@@ -281,15 +268,15 @@ def card(
     """
     found = _card_of(release)
     if audit_result is not None:
-        found = with_audit(found, AuditResult.from_json(_existing(audit_result)))
+        found = room.with_audit(found, fv.AuditResult.from_json(_existing(audit_result)))
     if certificate is not None:
-        found = with_certificate(found, _read_certificate(certificate))
+        found = room.with_certificate(found, _read_certificate(certificate))
     if audit_result is not None or certificate is not None:
-        write_card(card_path(release), found)
+        room.write_card(room.card_path(release), found)
     if as_json:
         show_json(found)
     else:
-        typer.echo(card_text(found), nl=False)
+        typer.echo(room.card_text(found), nl=False)
 
 
 def parse_budgets(text: str) -> list[float]:
@@ -302,15 +289,16 @@ def parse_budgets(text: str) -> list[float]:
 
 def _recipe(
     sensitive: list[str] | None, schema: Path | None, labels: Path | None, architecture: str, cells: int | None,
-    blind: bool, steps: int | None, rows: int, seed: int | None, resume: bool, quiet: bool,
-) -> Recipe:  # fmt: skip
-    return Recipe(tuple(sensitive or ()), schema, labels, architecture, cells, blind, steps, rows, seed, resume,
-                  not quiet)  # fmt: skip
+    blind: bool, steps: int | None, rows: int | None, seed: int | None, resume: bool, quiet: bool,
+) -> "room.Recipe":  # fmt: skip
+    chosen = room.Recipe(tuple(sensitive or ()), schema, labels, architecture, cells, blind, steps, seed=seed,
+                         resume=resume, show_progress=not quiet)  # fmt: skip
+    return chosen if rows is None else replace(chosen, rows=rows)
 
 
 def _card_of(release: Path) -> dict[str, Any]:
     """The card of a release that is the file it was written for."""
-    found = read_card(card_path(release))
+    found = room.read_card(room.card_path(release))
     if release.is_file() and sha256_of(release) != found["release"]["sha256"]:
         raise InputError(f"{release.name} is not the file its card was written for: it was changed or replaced.")
     return found
@@ -322,14 +310,14 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _read_certificate(path: Path) -> Certificate:
+def _read_certificate(path: Path) -> "fv.Certificate":
     try:
-        return Certificate.from_dict(json.loads(_existing(path).read_text(encoding="utf-8")))
+        return fv.Certificate.from_dict(json.loads(_existing(path).read_text(encoding="utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError):
         raise InputError(f"{path.name} is no certificate, as fairveil certify --save writes it.") from None
 
 
-def _inspected(found: Inspection) -> Table:
+def _inspected(found: "room.Inspection") -> Table:
     secret = " & ".join(found.sensitive)
     caption = f"{found.rows:,} rows." + (
         f" 'tells S': how often {secret} is guessed right from this column alone; guessing is right in "

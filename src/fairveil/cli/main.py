@@ -1,4 +1,4 @@
-"""The other verbs, and all verbs together."""
+"""The other verbs, and all verbs together. What they run is imported when it runs: help must not wait for it."""
 
 from functools import partial
 from pathlib import Path
@@ -9,9 +9,7 @@ import typer
 import fairveil
 from fairveil.cli import files
 from fairveil.cli.app import Quiet, app, main
-from fairveil.demo import run_demo, write_example
-from fairveil.paper.reproduce import EXPERIMENTS
-from fairveil.paper.reproduce import reproduce as run_experiments
+from fairveil.paper import NAMES
 
 __all__ = ["app", "files", "main"]
 
@@ -30,6 +28,8 @@ def demo(
 
     Example: `fairveil demo --output results --budgets 0.5,1,2`
     """
+    from fairveil.demo import run_demo
+
     run_demo(output, files.parse_budgets(budgets), steps=steps, seed=seed, progress=not quiet)
 
 
@@ -41,13 +41,15 @@ def example(
 
     Example: `fairveil example -o adult.csv`
     """
+    from fairveil.demo import write_example
+
     rows = write_example(output)
     typer.echo(f"Wrote {output}: {rows:,} rows.")
 
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help=f"Which experiment: {', '.join(EXPERIMENTS)}, or all.")],
+    name: Annotated[str, typer.Argument(help=f"Which experiment: {', '.join(NAMES)}, or all.")],
     output: Annotated[Path, typer.Option(help="Folder for the figures and tables.")] = Path("results/paper"),
     profile: Annotated[str, typer.Option(help="quick (smaller) or paper (the paper's sizes: hours).")] = "quick",
     quiet: Quiet = False,
@@ -58,6 +60,8 @@ def reproduce(
 
     Example: `fairveil reproduce genki --profile quick`
     """
+    from fairveil.paper.reproduce import reproduce as run_experiments
+
     tell = (lambda text: None) if quiet else partial(typer.echo, err=True)
     for page in run_experiments(name, output, profile, tell=tell, progress=not quiet):
         typer.echo(page.read_text(encoding="utf-8"))

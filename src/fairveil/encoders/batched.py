@@ -106,7 +106,7 @@ class BatchedNorm(nn.Module):
 
     def dense(self, x: Tensor) -> Tensor:
         """Normalise (members, rows, features), all members at once: a feature of a member is a channel of its own."""
-        # Rows are neighbours in memory: turned round, nothing is copied.
+        # Of tables, rows are neighbours in memory: turned round, nothing is copied.
         channels = x.transpose(1, 2)
         mean, variance = self.statistics_mean.data.view(-1), self.statistics_variance.data.view(-1)
         weight, bias = self.weight.flatten(), self.bias.flatten()

@@ -26,6 +26,8 @@ from fairveil.progress import progress
 _SAFETY = 2.0
 #: Training never aims below this fraction of a bound, however few rows verify it.
 _LOWEST_AIM = 0.5
+#: Seconds between checkpoints, at most, where rounds are long.
+_SAVED_EVERY = 300.0
 
 
 @dataclass(frozen=True)
@@ -280,9 +282,11 @@ def play(
     else:
         teach(game.encoder, problem, train, validation, seed=seed, show_progress=show_progress)
         game.forget()
+        if checkpoint is not None:
+            save_checkpoint(game, checkpoint, fingerprint)
     judged_at = {round(training.steps * (i + 1) / training.rounds) for i in range(training.rounds)}
     before = game.rounds[-1].seconds if game.rounds else 0.0
-    start = time.monotonic()
+    start = saved = time.monotonic()
     with progress(training.steps, "Training", show_progress) as report:
         while game.step < training.steps:
             game.schedule()
@@ -295,8 +299,9 @@ def play(
             if game.step in judged_at:
                 game.judge(validation, held_out, z, before + time.monotonic() - start)
                 note = _note(game)
-                if checkpoint is not None:
-                    save_checkpoint(game, checkpoint, fingerprint)
+            if checkpoint is not None and (note or time.monotonic() - saved > _SAVED_EVERY):
+                save_checkpoint(game, checkpoint, fingerprint)
+                saved = time.monotonic()
             report(game.step, note)
     return Outcome(game.with_weights(game.best), History(tuple(game.rounds)))
 
@@ -329,6 +334,7 @@ def _fingerprint(problem: Problem, train: Rows, validation: Rows, verification: 
         for tensor in (rows.x, *rows.secrets, *rows.tasks, *([] if rows.importance is None else [rows.importance])):
             digest.update(tensor.detach().cpu().numpy().tobytes())
     digest.update(problem.bounds.values.numpy().tobytes())
+    digest.update(repr((problem.bounds.names, problem.layout)).encode())
     architecture = problem.spec.architecture
     if isinstance(architecture, nn.Module):
         for parameter in architecture.parameters():

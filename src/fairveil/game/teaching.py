@@ -80,15 +80,23 @@ def _teach_mover(
     generator = np.random.default_rng([seed, 3])
     training = problem.training
     pairs = _coupled(problem, train, generator, training.matchings, "cheapest", show_progress)
-    # Validation rows are matched in one part, and mostly few: their own pairs are only there to tell when to stop.
-    unseen = _coupled(problem, validation, generator, 1, pairs.reference, show_progress=False)
+    lessons = unseen = _Lessons(train, pairs)
+    if _has_pairs(validation, pairs.reference):
+        # Matched in one part, and mostly few: their own pairs are only there to tell when to stop.
+        unseen = _Lessons(validation, _coupled(problem, validation, generator, 1, pairs.reference, show_progress=False))
     with torch.no_grad():
         encoder.mover.stays.zero_()
         if pairs.reference is not None:
             encoder.mover.stays[pairs.reference] = 1.0
         encoder.mover.levels.copy_(_levels(problem, train, pairs))
-    _learn(encoder, problem, _Lessons(train, pairs), _Lessons(validation, unseen), seed, show_progress)
+    _learn(encoder, problem, lessons, unseen, seed, show_progress)
     encoder.open_gates(_affordable(encoder, problem, train, seed))
+
+
+def _has_pairs(rows: Rows, reference: int | None) -> bool:
+    """Whether there are rows of the reference and others: a few rows may lack a small group."""
+    present = np.unique(rows.secrets[0].cpu().numpy())
+    return len(present) > 1 and (reference is None or reference in present)
 
 
 def _coupled(

@@ -201,7 +201,9 @@ def page(
     quick = profile == "quick"
     budgets = tuple(budgets or (BUDGETS[1::2] if quick else BUDGETS))
     training = training or (replace(TRAINING, steps=1400) if quick else TRAINING)
-    store = Store(folder / "gaussian.json", {"budgets": budgets, "training": training, "knn": knn}, tell=tell)
+    store = Store(
+        folder / f"gaussian.{profile}.json", {"budgets": budgets, "training": training, "knn": knn}, tell=tell
+    )
     points: list[Point] = []
     for prior in PRIORS:
         for architecture in NAMES:

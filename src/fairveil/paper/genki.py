@@ -183,8 +183,9 @@ class Bench:
 
     def of_member(self, trained: Trained) -> dict[str, Any]:
         """Release, with further draws of the training images, and measure."""
-        draws, tests = ([release_pictures(trained.veil, part.X) for _ in range(self.sizes.draws)]
-                        for part in (self.train, self.test))  # fmt: skip
+        draws, tests = ([release_pictures(trained.veil, part.X, None, 2 * draw + half)
+                         for draw in range(self.sizes.draws)]
+                        for half, part in enumerate((self.train, self.test)))  # fmt: skip
         return {**self.measure(Released(draws, tests)), **of_training(trained)}
 
 
@@ -192,7 +193,9 @@ def run(folder: Path, profile: Profile, tell: Callable[[str], None], *, progress
     """Train, release, measure, draw."""
     sizes = SIZES[profile]
     bench = Bench(sizes)
-    store = Store(folder / "genki.json", {"profile": profile, "encoders": encoders(sizes), "sizes": sizes}, tell=tell)
+    store = Store(
+        folder / f"genki.{profile}.json", {"profile": profile, "encoders": encoders(sizes), "sizes": sizes}, tell=tell
+    )
     original = store.get("original", lambda: bench.measure(Released([bench.train.X], [bench.test.X])))
     found: dict[str, dict[float, dict[str, Any]]] = {}
     lacks = not (folder / FACES).exists()
@@ -203,7 +206,7 @@ def run(folder: Path, profile: Profile, tell: Callable[[str], None], *, progress
         found[name], members = measured(store, name, keys, train, bench.of_member, anew=lacks and shown)
         if members and shown:
             chosen = bench.test.take(bench.typical())
-            faces = [release_pictures(member.veil, chosen.X) for member in members]
+            faces = [release_pictures(member.veil, chosen.X, None, 0) for member in members]
             _draw_faces(folder / FACES, chosen, faces, sizes.budgets)
     for kind in ("Laplace", "Gaussian"):
         found[kind] = {}

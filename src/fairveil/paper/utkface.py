@@ -21,7 +21,7 @@ from fairveil.datasets import ImageSplit, load_utkface
 from fairveil.datasets.utkface import AGES, ETHNICITIES, GENDERS
 from fairveil.estimators.training import Trained
 from fairveil.metrics import absolute_error_cdf, demographic_parity_gap
-from fairveil.paper.fresh import Fresh, Sample
+from fairveil.paper.fresh import Fresh, Sample, strongest
 from fairveil.paper.games import measured, of_training, release_pictures
 from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
 from fairveil.paper.vgg import WEIGHTS, vgg_features
@@ -111,11 +111,11 @@ class Bench:
         return 3 * self.sizes.side**2
 
     def measure(self, train: Images, test: Images) -> dict[str, Any]:
-        """Gender by a fresh network; ethnicity and age, with ΔDemP, and the errors of age."""
+        """Gender by the best of several fresh attackers; ethnicity and age, with ΔDemP, and the errors of age."""
         gender, men = (_codes(part, "gender", GENDERS) for part in (self.some, self.test))
         ethnicity, truth = (_codes(part, "ethnicity", FOUR) for part in (self.some, self.test))
         ages, age = (part.targets["age"].to_numpy(dtype=np.float64) for part in (self.some, self.test))
-        [found] = self.cnn.predict(Sample(train, gender), [test], classes=2)
+        found = strongest(Sample(train, gender), Sample(test, men), [self.cnn], classes=2)
         told = self.ethnicities(train, ethnicity, test)
         [years] = self.sizes.age.predict(Sample(train, ages), [test], classes=None)
         groups = np.array(GENDERS)[men.astype(int)]
@@ -123,7 +123,8 @@ class Bench:
         rounded = np.clip(np.round(years), *AGES).astype(int)
         by_age = demographic_parity_gap(rounded, groups, resamples=20).by_value
         return {
-            "gender": float(np.mean(found.argmax(axis=1) == men)),
+            "gender": found["best"],
+            "attackers": found,
             "ethnicity": float(np.mean(told == truth)),
             "age": float(np.mean(np.abs(years - age))),
             "ΔDemP ethnicity": dict(zip(parity["y"].tolist(), parity["gap"].tolist(), strict=True)),
@@ -150,7 +151,8 @@ class Bench:
 
     def of_member(self, trained: Trained) -> dict[str, Any]:
         """Release the faces and measure."""
-        releases: list[Images] = [release_pictures(trained.veil, part.X, part.S) for part in (self.some, self.test)]
+        releases: list[Images] = [release_pictures(trained.veil, part.X, part.S, i)
+                                  for i, part in enumerate((self.some, self.test))]  # fmt: skip
         train, test = releases
         changed = _distortion(test, self.test.X)
         return {**self.measure(train, test), **of_training(trained), "distortion": changed}
@@ -197,7 +199,7 @@ def run(folder: Path, profile: Profile, tell: Callable[[str], None], *, progress
     sizes = SIZES[profile]
     bench = Bench(sizes)
     settings = {"profile": profile, "encoders": encoders(sizes), "sizes": sizes, "VGG16": bool(bench.weights)}
-    store = Store(folder / "utkface.json", settings, tell=tell)
+    store = Store(folder / f"utkface.{profile}.json", settings, tell=tell)
     original = store.get("original", lambda: bench.measure(bench.some.X, bench.test.X))
     found: dict[str, dict[float, dict[str, Any]]] = {}
     figures = []
@@ -327,7 +329,7 @@ def _draw_faces(path: Path, bench: Bench, members: Sequence[Trained]) -> None:
     chosen = bench.test.take(bench.typical())
     rows: list[tuple[str, Images]] = [("original", chosen.X)]
     for budget, trained in zip(bench.sizes.budgets, members, strict=True):
-        rows.append((f"{budget:g}", release_pictures(trained.veil, chosen.X, chosen.S)))
+        rows.append((f"{budget:g}", release_pictures(trained.veil, chosen.X, chosen.S, 0)))
     canvas = Canvas(figsize=(13, 1.0 * len(rows)), layout="constrained")
     grid = canvas.subplots(len(rows), len(chosen), squeeze=False)
     for line, (label, images) in zip(grid, rows, strict=True):

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fairveil.auditing import AuditResult, Certificate, audit
-from fairveil.auditing.attackers import Profile
+from fairveil.auditing.attackers import Profile, check_profile
 from fairveil.errors import InputError
 from fairveil.pictures import image_names, read_images
 from fairveil.release.images import folder_digest
@@ -18,11 +18,9 @@ from fairveil.release.labels import labels_of
 from fairveil.release.ledger import Ledger
 from fairveil.release.reading import TableFile, open_table
 from fairveil.release.releasing import open_veil
-from fairveil.release.sampling import sample_rows
+from fairveil.release.sampling import MOST_ROWS, sample_rows
 from fairveil.whole import sha256_of
 
-#: Rows of a release that are audited.
-MOST_ROWS = 200_000
 _BATCH = 65_536
 
 
@@ -44,6 +42,7 @@ def audit_file(
     veil: whose ledger to ask; by default those beside the release, beside the original, and here. same_order: the
     release has the order of the original (made by another tool). labels: for images, a table of `file`, S and targets.
     """
+    check_profile(profile)
     release, original = Path(release), Path(original)
     if not sensitive:
         raise InputError("Name what should be hidden with --sensitive.")

@@ -19,14 +19,12 @@ from fairveil.game import Training, default_training, shortened
 from fairveil.release.inspecting import FEWEST, inspect_file, read_schema
 from fairveil.release.labels import read_labelled
 from fairveil.release.reading import TableFile, open_table
-from fairveil.release.sampling import sample_rows
+from fairveil.release.sampling import MOST_ROWS, sample_rows
 from fairveil.release.workplace import workplace
 from fairveil.release.writing import check_target
 from fairveil.schema import Schema
 from fairveil.whole import replacing
 
-#: Rows that are learned from.
-MOST_ROWS = 200_000
 #: Of a frontier, the share of the rows on which its points are compared.
 _JUDGED = 0.3
 

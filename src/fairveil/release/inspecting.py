@@ -13,14 +13,12 @@ import yaml
 from fairveil.columns import MOST_CATEGORIES, Column, Family, family_of, infer_column
 from fairveil.errors import InputError
 from fairveil.release.reading import TableFile, converted
-from fairveil.release.sampling import sample_rows
+from fairveil.release.sampling import MOST_ROWS, sample_rows
 from fairveil.schema import Schema
 from fairveil.tables import missing_mask
 
 #: Rows that must share a category, or reach an end of a range, for a schema to tell of it.
 FEWEST = 10
-#: Rows that are looked at.
-MOST_ROWS = 200_000
 #: A column from which S is guessed right in this share of the rows is S under another name.
 _NEARLY = 0.95
 #: Text of which this share of the rows has a value of its own names the row; of whole numbers, this share.

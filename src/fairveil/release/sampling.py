@@ -9,6 +9,8 @@ from fairveil.columns import Family
 from fairveil.errors import InputError
 from fairveil.release.reading import TableFile
 
+#: Rows of a file that are looked at, learned from or audited, at most.
+MOST_ROWS = 200_000
 _BATCH = 65_536
 
 
