@@ -22,7 +22,7 @@ check: $(VENV)/.installed  ## lint and types only
 bench: $(VENV)/.installed  ## training and transform against the rate of a matrix product; scaling
 	$(BIN)/python benchmarks/frontier_speed.py
 
-adult: $(VENV)/.installed  ## the claims on UCI Adult: three seeds, both cases, twenty budgets (about an hour)
+adult: $(VENV)/.installed  ## the claims on UCI Adult: three seeds, both cases, twenty budgets (about two hours)
 	$(BIN)/python benchmarks/adult.py
 
 theory: $(VENV)/.installed  ## learned encoders against exact optima, k-NN information against exact values

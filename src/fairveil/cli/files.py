@@ -25,7 +25,9 @@ Architecture = Annotated[str, typer.Option(help="auto, transport, feedforward, m
 Cells = Annotated[int | None, typer.Option(help="With --architecture matrix: how many records, for certificates.")]
 Blind = Annotated[bool, typer.Option("--blind", help="The encoder does not see S, in fitting and in release.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Training steps; fewer are faster and leak more.")]
-Rows = Annotated[int | None, typer.Option(min=100, help="Learn from at most this many rows, sampled.  [200,000]")]
+Rows = Annotated[
+    int | None, typer.Option(min=100, help="Learn from at most this many rows, sampled (200,000 if not given).")
+]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the training (never of a release).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what was interrupted.")]
 _console = Console(width=None if Console().is_terminal else 120)

@@ -122,7 +122,10 @@ class Mover(nn.Module):
 
     @torch.no_grad()
     def propose(self, row: Tensor, sensitive: Tensor) -> Tensor:
-        """The columns' hidden layers for each row that may move; in the last place where that row stands."""
+        """The columns' hidden layers for each row that may move; in the last place where that row stands.
+
+        A float tells whole numbers apart up to 2 ** 24, far more rows than go through a network at once.
+        """
         moving = (sensitive @ self.stays <= 0.5).nonzero()
         shown = (part.index_select(0, moving[:, 0]) for part in (row, sensitive))
         return torch.cat([self.columns.prepare(*shown), moving], dim=1)

@@ -25,7 +25,9 @@ class FairFrontier(GameEstimator):
     """One encoder for each of several budgets, trained together in one game.
 
     budgets : list of budgets, each as in `FairEncoder`.
-    seeds : how many encoders to train for each budget, from different starting weights.
+    seeds : how many encoders to train for each budget, from different starting weights. What is learned before the
+        game (by `transport`, or with `Training(lessons=...)`) is one for all of them: for independent repetitions fit
+        anew with another `random_state`.
     All other parameters are those of `FairEncoder`.
 
     After `fit`: `points_`, a frame with one row a budget and seed (achieved distortion, upper bound, whether the budget
