@@ -29,6 +29,7 @@ VARIANTS: dict[str, dict] = {
     "transport": {},
     "whole records only": {"levels": 1},
     "no game: gates as they start": {"steps": 1},
+    "five levels of columns": {"levels": 5},
     "lessons: 500": {"lessons": 500},
     "lessons: 3000": {"lessons": 3000},
     "matchings: of 200 rows": {"matched_rows": 200},

@@ -12,7 +12,11 @@ from sklearn.metrics import roc_auc_score
 
 from fairveil import Column, FairEncoder, Schema, Training, TrainingFailed
 from fairveil.auditing import probe
+from fairveil.encoders import EncoderSpec
+from fairveil.game import Bounds, Problem, Rows
+from fairveil.game.loop import Game
 from fairveil.game.step import strongest
+from fairveil.objectives import AugmentedLagrangian, Distortion, LogLoss
 from fairveil.theory import gaussian
 from helpers import people
 
@@ -171,3 +175,22 @@ def test_the_task_term_keeps_the_task():
     assert lost > 0.015  # else there would be nothing to win back
     assert accuracy[5.0] - accuracy[0.0] > 0.6 * lost
     assert accuracy[5.0] > 0.89
+
+
+def test_the_aim_allows_for_what_training_does_not_see():
+    """New rows that show more distortion than training does: the aim goes down by the difference, else by nothing."""
+    schema = Schema(tuple(Column(f"x{i}", "continuous", family="number") for i in range(2)))
+    spec = EncoderSpec("feedforward", hidden=(8,), noise_dim=0, release="probabilities", residual=False)
+    problem = Problem(
+        schema.layout, spec, LogLoss(), Distortion(schema.layout), AugmentedLagrangian(),
+        Bounds.of([9.0, 4.0], relative=False), (0.69,), (2,), (0, 0), (), Training(noise_dim=0),
+    )  # fmt: skip
+    game = Game(problem, 0, torch.device("cpu"))
+    near, far = (Rows(torch.full((500, 2), at), None, (torch.arange(500) % 2,)) for at in (0.1, 1.0))
+    [game.seen, more] = [game.judged(game.averaged(), rows)[0] for rows in (near, far)]
+    for rows, difference in ((near, torch.zeros(2, 1)), (far, more - game.seen)):
+        game.judge(rows, held_out=500, z=1.6, seconds=0.0)
+        torch.testing.assert_close(game.optimism, difference)
+    assert (game.optimism > 0).all()
+    bounds = problem.bounds.values
+    torch.testing.assert_close(game.aim(500, 1.6), torch.maximum(bounds - game.optimism, 0.5 * bounds))

@@ -22,7 +22,7 @@ Sensitive = Annotated[list[str] | None, typer.Option("--sensitive", "-s", help="
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="A schema as inspect writes it (YAML or JSON).")]
 Labels = Annotated[Path | None, typer.Option(help="For a folder of images: a table with 'file' and other columns.")]
 Architecture = Annotated[str, typer.Option(help="auto, transport, feedforward, matrix, gaussian, transposed, ...")]
-Cells = Annotated[int | None, typer.Option(help="With --architecture matrix: how many records, for certificates.")]
+Cells = Annotated[int | None, typer.Option(help="With --architecture matrix or partition: how many records.")]
 Blind = Annotated[bool, typer.Option("--blind", help="The encoder does not see S, in fitting and in release.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Training steps; fewer are faster and leak more.")]
 Rows = Annotated[

@@ -6,7 +6,8 @@ from fairveil.encoders.cells import learn_cells
 from fairveil.encoders.feedforward import FeedForward
 from fairveil.encoders.gaussian import Gaussian
 from fairveil.encoders.heads import Noise, draw_noise
-from fairveil.encoders.matrix import Matrix
+from fairveil.encoders.matrix import Finite, Matrix
+from fairveil.encoders.partition import Partition
 from fairveil.encoders.pixels import Autoencoder, Transposed
 from fairveil.encoders.transport import Transport, why_no_transport
 
@@ -16,9 +17,11 @@ __all__ = [
     "Encoder",
     "EncoderSpec",
     "FeedForward",
+    "Finite",
     "Gaussian",
     "Matrix",
     "Noise",
+    "Partition",
     "Transport",
     "Transposed",
     "build_encoder",

@@ -6,6 +6,7 @@ from fairveil.encoders.feedforward import FeedForward
 from fairveil.encoders.gaussian import Gaussian
 from fairveil.encoders.labels import Labels
 from fairveil.encoders.matrix import Matrix
+from fairveil.encoders.partition import Partition
 from fairveil.encoders.pixels import Autoencoder, Transposed
 from fairveil.encoders.transport import Transport
 from fairveil.errors import InputError, must_be
@@ -17,6 +18,7 @@ ARCHITECTURES: dict[str, type[Encoder]] = {
     "gaussian": Gaussian,
     "gaussian_full": Gaussian,
     "matrix": Matrix,
+    "partition": Partition,
     "transport": Transport,
     "transposed": Transposed,
 }

@@ -23,33 +23,64 @@ from fairveil.schema import Layout
 MOST_CELLS = 2048
 
 
-class Matrix(Encoder):
-    """`logits` (members, [classes of S,] cells, cells): row x of its softmax is the distribution of X_r given x."""
+class Finite(Encoder):
+    """An encoder that releases one of a few whole records, the same for all rows: `table` (cells, width)."""
 
-    strides: Tensor
     table: Tensor
     weights: Tensor
 
-    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
+    def __init__(self, layout: Layout, spec: EncoderSpec, members: int, table: Tensor) -> None:
         super().__init__(layout, spec, members)
-        problem = _problem(layout, spec)
-        if problem:
-            raise InputError(f"architecture='matrix' {problem}")
-        if spec.cells:
-            table = torch.tensor(spec.cells, dtype=torch.float32)
-            strides = torch.zeros(0)
-        else:
-            table, strides = _table(layout, _combinations(layout)), _strides(layout)
         self.cells = len(table)
-        self.register_buffer("strides", strides, persistent=False)
         self.register_buffer("table", table, persistent=False)
         self.register_buffer("weights", slot_weights(layout), persistent=False)
-        self.logits = nn.Parameter(torch.zeros(members, max(spec.sensitive_width, 1), self.cells, self.cells))
 
     @property
     def gumbel_width(self) -> int:
         """One for each cell that may be drawn."""
         return self.cells
+
+    def cell_of(self, rows: Tensor) -> Tensor:
+        """The cell to which each row belongs: (rows,)."""
+        return self.distances(rows).argmin(dim=1)
+
+    def distances(self, rows: Tensor) -> Tensor:
+        """Distortion of each row if it were released as each cell: (rows, cells)."""
+        return cell_distances(rows, self.table, self.weights)
+
+    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+        """Draw a cell a row from logits (members, rows, cells); gradients by straight-through Gumbel."""
+        chances = proposal.softmax(dim=-1)
+        grouped, numbers = self.layout.grouped, self.layout.continuous
+
+        def drawn() -> Tensor:
+            perturbed = (proposal + noise.gumbel).transpose(-1, -2)
+            return group_draw(perturbed, [self.cells]).transpose(-1, -2) @ self.table
+
+        squares = None
+        if self.layout.numbers:
+            distances = cell_distances(rows[:, numbers], self.table[:, numbers], self.weights[numbers])
+            squares = (chances * distances).sum(dim=-1)
+        return Release(drawn, lambda: chances @ self.table[:, grouped], self.table, chances, squares)
+
+
+class Matrix(Finite):
+    """`logits` (members, [classes of S,] cells, cells): row x of its softmax is the distribution of X_r given x."""
+
+    strides: Tensor
+
+    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
+        problem = _problem(layout, spec)
+        if problem:
+            raise InputError(f"architecture='matrix' {problem}")
+        if spec.cells:
+            super().__init__(layout, spec, members, torch.tensor(spec.cells, dtype=torch.float32))
+            strides = torch.zeros(0)
+        else:
+            super().__init__(layout, spec, members, _table(layout, _combinations(layout)))
+            strides = _strides(layout)
+        self.register_buffer("strides", strides, persistent=False)
+        self.logits = nn.Parameter(torch.zeros(members, max(spec.sensitive_width, 1), self.cells, self.cells))
 
     def transition(self) -> Tensor:
         """P(x_r | x[, s]) of each member: (members, classes, cells, cells)."""
@@ -61,23 +92,9 @@ class Matrix(Encoder):
         given = torch.zeros_like(cell) if sensitive is None else sensitive.argmax(dim=-1)
         return self.logits[:, given, cell]
 
-    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
-        """Draw a cell a row; gradients by straight-through Gumbel."""
-        chances = proposal.softmax(dim=-1)
-        perturbed = (proposal + noise.gumbel).transpose(-1, -2)
-        hard = group_draw(perturbed, [self.cells]).transpose(-1, -2)
-        grouped, numbers = self.layout.grouped, self.layout.continuous
-        squares = None
-        if self.layout.numbers:
-            distances = cell_distances(rows[:, numbers], self.table[:, numbers], self.weights[numbers])
-            squares = (chances * distances).sum(dim=-1)
-        return Release(hard @ self.table, chances @ self.table[:, grouped], self.table, chances, squares)
-
     def cell_of(self, rows: Tensor) -> Tensor:
         """The cell to which each row belongs: (rows,)."""
-        if not self.spec.cells:
-            return (rows * self.strides).sum(dim=-1).round().long()
-        return cell_distances(rows, self.table, self.weights).argmin(dim=1)
+        return super().cell_of(rows) if self.spec.cells else (rows * self.strides).sum(dim=-1).round().long()
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """Close to the identity."""

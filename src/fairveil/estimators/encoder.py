@@ -11,7 +11,7 @@ from fairveil.auditing import Certificate
 from fairveil.auditing.certificate import certify_from
 from fairveil.bound import Achieved
 from fairveil.codec import Unseen
-from fairveil.encoders import Matrix
+from fairveil.encoders import Finite, Matrix
 from fairveil.encoders.base import ModuleFactory
 from fairveil.errors import BudgetNotMet, InputError, must_be
 from fairveil.estimators.fitted import FittedRows
@@ -118,15 +118,17 @@ class FairEncoder(GameEstimator):
         D, the bound on the mean distortion of a row; or {"categorical": ..., "continuous": ...}, one for each kind.
         With the default distortion it is the expected number of categorical values changed plus the squared change
         of the numbers in units of their standard deviation.
-    architecture : {"auto", "transport", "feedforward", "gaussian", "gaussian_full", "matrix", "transposed",
-        "autoencoder"}, module, or callable
+    architecture : {"auto", "transport", "feedforward", "gaussian", "gaussian_full", "matrix", "partition",
+        "transposed", "autoencoder"}, module, or callable
         "transport" moves whole records towards one group of S, along optimal matchings; it needs sees_sensitive=True,
         an S of classes, and numbers with bins. "feedforward" is the paper's network. "auto": transport where S has two
-        large groups, else feedforward. A callable is f(inputs, outputs) -> module. For images, "feedforward" (what
-        "auto" takes for small ones), "transposed" (a mask of noise) and "autoencoder" (for large ones).
+        large groups, else feedforward. "partition" releases one of `cells` records, with borders between them that each
+        group of S has of its own: for many groups and many numbers. A callable is f(inputs, outputs) -> module. For
+        images, "feedforward" (what "auto" takes for small ones), "transposed" (a mask of noise) and "autoencoder" (for
+        large ones).
     cells : int, optional
-        With architecture="matrix": turn the table into a code of at most this many cells, each released as one valid
-        representative record. A release with a finite alphabet can be certified (`certify`).
+        With architecture="matrix" or "partition": turn the table into a code of at most this many cells, each released
+        as one valid representative record. A release with a finite alphabet can be certified (`certify`).
     loss : {"log", "squared", "zero_one"} or AlphaLoss
         The adversary's loss. "squared" is for a continuous S.
     distortion : {"auto", "hamming", "squared", "cross_entropy"} or callable(released, original)
@@ -254,15 +256,16 @@ class FairEncoder(GameEstimator):
     ) -> Certificate:
         """Bound ΔDemP (with `y`, every ΔEO) of any predictor on this encoder's release, from rows it was not fitted on.
 
-        For architecture="matrix" only: its channel is known exactly, and what is left to chance are the rows. Rows that
+        For a finite release only. The channel of architecture="matrix" is known exactly, and what is left to chance are
+        the rows; of "partition" one draw of each row is counted. Rows that
         equal fitted ones more often than chance are refused. unseen_rows: vouch that none of these rows was used in
         training, where that cannot be told: in tables of few categories, or after loading from a file.
         """
         check_is_fitted(self, "veil_")
-        matrix, fitted = self.veil_.encoder, getattr(self, "_fitted_rows", None)
-        if not isinstance(matrix, Matrix):
-            raise InputError("Only a finite release can be certified: use architecture='matrix', with cells=K for a "
-                             "table that is not small and categorical.")  # fmt: skip
+        finite, fitted = self.veil_.encoder, getattr(self, "_fitted_rows", None)
+        if not isinstance(finite, Finite):
+            raise InputError("Only a finite release can be certified: use architecture='matrix' or 'partition', with "
+                             "cells=K for a table that is not small and categorical.")  # fmt: skip
         if fitted is None and not unseen_rows:
             raise InputError("This encoder was read from a file, which holds no rows: whether these were used in "
                              "training cannot be told. If they were not, say so with unseen_rows=True.")  # fmt: skip
@@ -276,16 +279,22 @@ class FairEncoder(GameEstimator):
         else:
             evidence = fitted.refuse(self.veil_.codec.original(table.arrow, x))
         names = [" & ".join(map(repr, value)) for value in self.veil_.sensitive.joint_values()]
-        channels = matrix.transition()[0].double().numpy()
-        each = np.broadcast_to(channels, (len(names), *channels.shape[1:]))
+        transition = None
+        if isinstance(finite, Matrix):
+            channels = finite.transition()[0].double().numpy()
+            each = np.broadcast_to(channels, (len(names), *channels.shape[1:]))
+            transition = dict(zip(names, each, strict=True))
+        else:
+            source = draw_generator(self.random_state, type(self).__name__, table.arrow, secret)
+            x = self.veil_.values(x, self.veil_.shown(len(table), secret), source)
         groups = np.array(names)[self.veil_.sensitive.classes_of(secret).numpy()]
         return certify_from(
-            matrix.cell_of(x).numpy(),
+            finite.cell_of(x).numpy(),
             groups,
-            matrix.cells,
+            finite.cells,
             evidence,
             names=names,
-            transition=dict(zip(names, each, strict=True)),
+            transition=transition,
             given=None if y is None else np.asarray(y),
             confidence=confidence,
         )

@@ -53,8 +53,8 @@ class Settings:
         if self.cells is not None and not (whole and 2 <= self.cells <= MOST_CELLS):
             expected = f"None or a whole number from 2 to {MOST_CELLS}"
             problems.append(must_be("FairEncoder", "cells", expected, self.cells))
-        elif self.cells is not None and self.architecture != "matrix":
-            problems.append("The 'cells' parameter of FairEncoder is for architecture='matrix' only.")
+        elif self.cells is not None and self.architecture not in ("matrix", "partition"):
+            problems.append("The 'cells' parameter of FairEncoder is for architecture='matrix' or 'partition' only.")
         if problems:
             raise InputError(problems)
 

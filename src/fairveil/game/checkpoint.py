@@ -15,7 +15,9 @@ from fairveil.objectives import ConstraintState
 if TYPE_CHECKING:
     from fairveil.game.loop import Game
 
-_FORMAT = "fairveil-checkpoint-2"
+_FORMAT = "fairveil-checkpoint-3"
+#: Tensors of a game that are neither weights nor of an optimiser or constraint.
+_REMEMBERED = ("least_excess", "spread", "seen", "optimism")
 
 
 def save_checkpoint(game: "Game", path: Path, fingerprint: str) -> None:
@@ -51,7 +53,8 @@ def load_checkpoint(game: "Game", path: Path, fingerprint: str) -> None:
                 step = tensors[f"{label}.{i}.step"].to(parameter.device)
                 optimiser.state[parameter] = {"step": step, **state}
     device = game.device
-    game.least_excess, game.spread = tensors["least_excess"].to(device), tensors["spread"].to(device)
+    for name in _REMEMBERED:
+        setattr(game, name, tensors[name].to(device))
     names = ("multiplier", "smoothed", "rho")
     game.constraint = ConstraintState(*(tensors[f"constraint.{name}"].to(device) for name in names))
 
@@ -76,5 +79,5 @@ def _tensors(game: "Game") -> dict[str, Tensor]:
                 tensors[f"{label}.{i}.{key}"] = value
     for name in ("multiplier", "smoothed", "rho"):
         tensors[f"constraint.{name}"] = getattr(game.constraint, name)
-    tensors |= {"least_excess": game.least_excess, "spread": game.spread, "generator": game.generator.get_state()}
+    tensors |= {name: getattr(game, name) for name in _REMEMBERED} | {"generator": game.generator.get_state()}
     return {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}

@@ -3,7 +3,8 @@
 The mover of `transport` learns from optimal matchings where each row can go: the pairs say what to release for each
 row, and the mover learns their distribution. What it has to do with adversaries comes later, when the gates decide
 within each budget which rows are moved. Encoders that do not start from the original (`autoencoder`, or those with
-`residual=False`) learn to release the row they are shown.
+`residual=False`) learn to release the row they are shown. The potentials of `partition` start from those of optimal
+transport, as far as each budget goes.
 """
 
 import math
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fairveil.coupling import Coupling, couple
-from fairveil.encoders import Autoencoder, Encoder, Transport, build_encoder
+from fairveil.encoders import Autoencoder, Encoder, Partition, Transport, build_encoder
 from fairveil.game.problem import Problem, Rows
 from fairveil.objectives import Distortion
 from fairveil.objectives.distortion import Release
@@ -35,12 +36,18 @@ _TINY = 1e-12
 _DRAWING_RATE, _DRAWING_END = 3e-3, 0.02
 #: Rows of a lesson of the autoencoder: what it lacks is steps, not rows, and convolutions are dear.
 _DRAWN_AT_ONCE = 16
+#: Rounds of Sinkhorn's method, rows at a time, and halvings of the way from no potentials to those of transport.
+_SINKHORN_ROUNDS, _DIVIDED_AT_ONCE, _HALVINGS = 200, 4000, 12
+#: How much of a budget the first division of groups may take: other rows have to keep within it, too.
+_DIVIDED_WITHIN = 0.95
 
 
 def teach(encoder: Encoder, problem: Problem, train: Rows, validation: Rows, *, seed: int, show_progress: bool) -> None:
     """The lessons of an encoder that needs some."""
     if isinstance(encoder, Transport):
         _teach_mover(encoder, problem, train, validation, seed=seed, show_progress=show_progress)
+    elif isinstance(encoder, Partition):
+        _divide(encoder, problem, train, validation, seed=seed, show_progress=show_progress)
     elif isinstance(encoder, Autoencoder) or not encoder.spec.residual:
         _reconstruct(encoder, problem, train, seed=seed, show_progress=show_progress)
 
@@ -71,6 +78,44 @@ def _reconstruct(encoder: Encoder, problem: Problem, train: Rows, *, seed: int, 
     with torch.no_grad():
         for parameter, learned in zip(encoder.carried(), pupil.carried(), strict=True):
             parameter.copy_(learned.expand_as(parameter))
+
+
+@torch.no_grad()
+def _divide(
+    encoder: Partition, problem: Problem, train: Rows, validation: Rows, *, seed: int, show_progress: bool
+) -> None:
+    """Potentials with which every group has the same shares of the records; each budget goes as far towards them as
+    validation rows say it can. The game begins there.
+    """
+    assert train.sensitive is not None
+    generator = torch.Generator(train.x.device).manual_seed((seed + 8) % 2**63)
+    shares = torch.bincount(encoder.cell_of(train.x), minlength=encoder.cells).clamp_min(1)
+    group = train.sensitive.argmax(dim=1)
+    alike = torch.zeros_like(encoder.potentials[0])
+    with progress(len(alike), "Dividing groups", show_progress) as report:
+        for number in range(len(alike)):
+            own = _some(train.x[group == number], generator)
+            if len(own):
+                alike[number] = encoder.potentials_of(own, shares / shares.sum(), _SINKHORN_ROUNDS)
+            report(number + 1, "")
+    # Records are learned from the training rows, which are therefore nearer to them than any others.
+    rows = next(validation.pieces())
+    noise = encoder.noise(len(rows), generator)
+    low, high = torch.zeros_like(encoder.potentials[:, :1, :1]), torch.ones_like(encoder.potentials[:, :1, :1])
+    most = _DIVIDED_WITHIN * problem.bounds.values.to(rows.x.device)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        encoder.potentials.copy_(middle * alike)
+        spent = problem.bounds.of_rows(problem.distortion.expected(encoder(rows.x, rows.sensitive, noise), rows.x))
+        within = (spent.mean(dim=1) <= most).all(dim=1).view(-1, 1, 1)
+        low, high = torch.where(within, middle, low), torch.where(within, high, middle)
+    encoder.potentials.copy_(low * alike)
+
+
+def _some(rows: Tensor, generator: torch.Generator) -> Tensor:
+    """As many rows as are divided at once, at random."""
+    order = torch.randperm(len(rows), generator=generator, device=rows.device)
+    return rows[order[:_DIVIDED_AT_ONCE]]
 
 
 def _teach_mover(

@@ -1,0 +1,163 @@
+"""Partitions: against the exact channel, against transport, on new rows, and what they refuse."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import fairveil as fv
+from fairveil import Column, FairEncoder, FairFrontier, InputError, Schema, Training
+from fairveil.encoders import EncoderSpec, Partition, build_encoder
+from fairveil.theory.channel import information_channel
+
+#: A finite release has tables for adversaries: they learn fast and whole.
+TRAINING = Training(steps=400, batch_size=2048, adversary_steps=2, learning_rate=0.01, adversary_learning_rate=0.05,
+                    noise_dim=0, adversary_hidden=((32,),), adversary_dropout=0.0, adversary_decay=0.0,
+                    rounds=6)  # fmt: skip
+LINE = Schema((Column("x", "continuous", family="number", lower=-3.0, upper=4.0, grid=0.1),))
+
+
+def on_a_line(rows: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """Two groups whose numbers, on a grid of 71, lie around 0 and around 1."""
+    generator = np.random.default_rng(0)
+    s = generator.integers(0, 2, rows)
+    return pd.DataFrame({"x": np.round(np.clip(generator.normal(s, 0.8), -3.0, 4.0), 1)}), s
+
+
+def subjects(rows: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """Ten people, each a little elsewhere, doing two things that lie far apart."""
+    generator = np.random.default_rng(seed)
+    places = np.random.default_rng(99).normal(0.0, 0.6, (10, 8))
+    who, what = generator.integers(0, 10, rows), generator.integers(0, 2, rows)
+    x = places[who] + 4.0 * what[:, None] + generator.normal(0.0, 0.5, (rows, 8))
+    return pd.DataFrame(x, columns=[f"c{i}" for i in range(8)]), who
+
+
+SUBJECTS = Schema(tuple(Column(f"c{i}", "continuous", family="number", lower=-9.0, upper=13.0) for i in range(8)))
+
+
+@pytest.fixture(scope="module")
+def people():
+    x, who = subjects(6000, 0)
+    frontier = FairFrontier([2.8, 5.0], architecture="partition", cells=60, sees_sensitive=True, schema=SUBJECTS,
+                            training=Training(steps=60, batch_size=1024, adversary_steps=1, learning_rate=3e-3,
+                                              adversary_learning_rate=0.03, noise_dim=0, adversary_hidden=((),),
+                                              rounds=3),
+                            progress=False, random_state=0)  # fmt: skip
+    return frontier.fit(x, sensitive_features=who)
+
+
+def guessed(encoder: FairEncoder) -> float:
+    """How often who it is can be told from the record alone, on new rows, learned from other new rows."""
+    shares = []
+    for seed in (1, 2):
+        x, who = subjects(6000, seed)
+        seen = encoder.transform(x, sensitive_features=who)
+        shares.append((seen.round(6).astype(str).agg("|".join, axis=1).to_numpy(), who))
+    (records, who), (others, truth) = shares
+    table = pd.crosstab(records, who)
+    best = dict(zip(table.index, table.to_numpy().argmax(axis=1), strict=True))
+    return float(np.mean([best.get(record, 0) for record in others] == truth))
+
+
+def channel_of(encoder: Partition, values: np.ndarray) -> np.ndarray:
+    """P(record | x, s) as (2, |x|, records)."""
+    rows = torch.from_numpy(values.astype(np.float32))[:, None]
+    logits = [encoder.propose(rows, torch.eye(2)[g].expand(len(rows), 2), None)[0] for g in (0, 1)]
+    return np.stack([each.softmax(dim=-1).double().numpy() for each in logits])
+
+
+def nats(joint: np.ndarray) -> float:
+    alone = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+    return float((joint * np.log(joint.clip(1e-300) / alone.clip(1e-300))).sum())
+
+
+def test_it_hides_nearly_what_the_exact_channel_hides():
+    x, s = on_a_line(30_000)
+    encoder = FairEncoder(0.16, architecture="partition", cells=7, sees_sensitive=True, schema=LINE, training=TRAINING,
+                          distortion="squared", progress=False, random_state=0)  # fmt: skip
+    encoder.fit(x, sensitive_features=s)
+    learned = encoder.veil_.encoder
+    assert isinstance(learned, Partition)
+    column = encoder.schema_.columns[0]
+    grid = np.sort(x["x"].unique())
+    joint = np.array([(x["x"].to_numpy()[s == g, None] == grid).sum(axis=0) for g in (0, 1)]) / len(x)
+    scaled = (grid - column.center) / column.scale
+    channel = channel_of(learned, scaled)
+    apart = np.square(np.subtract.outer(scaled, learned.table[:, -1].numpy()))
+    spent = float(np.einsum("sx,sxr,xr->", joint, channel, apart))
+    exact = information_channel(joint, apart, spent, sees_sensitive=True)
+    found = nats(np.einsum("sx,sxr->sr", joint, channel))
+    assert 0.12 < spent <= 0.16
+    assert exact.value <= found + 1e-9
+    hidden, can_be = (nats(joint) - each for each in (found, exact.value))
+    assert hidden > 0.98 * can_be
+    assert can_be > 0.8 * nats(joint)
+
+
+def test_potentials_of_transport_give_the_wanted_shares():
+    spec = EncoderSpec("partition", sensitive_width=2, noise_dim=0, cells=tuple((float(i),) for i in range(6)))
+    encoder = build_encoder(Schema((Column("x", "continuous", family="number"),)).layout, spec)
+    assert isinstance(encoder, Partition)
+    rows = torch.linspace(-1.0, 4.0, 2000)[:, None]
+    wanted = torch.tensor([0.05, 0.1, 0.2, 0.3, 0.2, 0.15])
+    found = encoder.potentials_of(rows, wanted, rounds=500)
+    with torch.no_grad():
+        encoder.potentials.copy_(found.expand_as(encoder.potentials))
+        shown = torch.eye(2)[0].expand(len(rows), 2)
+        shares = encoder.propose(rows, shown, None)[0].softmax(dim=-1).mean(dim=0)
+    torch.testing.assert_close(shares, wanted, atol=2e-3, rtol=0)
+
+
+def test_many_groups_are_released_alike_also_on_new_rows(people):
+    near, far = (people.encoder(budget) for budget in (2.8, 5.0))
+    nearest = fv.Quantiser(60, schema=SUBJECTS, random_state=0).fit(subjects(6000, 0)[0])
+
+    class Nearest:
+        def transform(self, x, **_):
+            return nearest.transform(x)
+
+    assert guessed(Nearest()) > 0.4  # the control: records alone do not hide who it is
+    assert guessed(far) < guessed(near) < 0.4
+    assert guessed(far) < 0.14  # ten subjects: chance is 0.1
+
+
+def test_what_lies_far_apart_stays_apart(people):
+    """The thing done is four deviations away in every column: nobody moves that far to look like somebody else."""
+    x, who = subjects(3000, 3)
+    released = people.encoder(5.0).transform(x, sensitive_features=who)
+    assert np.mean((released.mean(axis=1) > 2) == (x.mean(axis=1) > 2)) > 0.98
+
+
+def test_the_bound_holds_on_new_rows(people):
+    x, who = subjects(6000, 4)
+    for budget in (2.8, 5.0):
+        released = people.encoder(budget).transform(x, sensitive_features=who)
+        assert np.square(released.to_numpy() - x.to_numpy()).sum(axis=1).mean() < budget
+
+
+def test_it_is_certified_by_its_draws_and_saved(people, tmp_path):
+    x, who = subjects(20_000, 5)
+    encoder = people.encoder(5.0)
+    made = encoder.certify(x, sensitive_features=who, unseen_rows=True)
+    assert 0 < made.observed < made.bound < 0.35
+    encoder.save(tmp_path / "who.veil")
+    loaded = fv.load(tmp_path / "who.veil").set_params(random_state=0)
+    again = loaded.transform(x[:200], sensitive_features=who[:200])
+    pd.testing.assert_frame_equal(again, encoder.transform(x[:200], sensitive_features=who[:200]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cells": None}, "cells=K"),
+        ({"sees_sensitive": False}, "sees_sensitive=True"),
+        ({"release": "probabilities"}, "release='sampled'"),
+        ({"schema": SUBJECTS.edit("c0", role="keep")}, "all columns must be encoded"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(settings, message):
+    x, who = subjects(400, 0)
+    plain = {"architecture": "partition", "cells": 8, "sees_sensitive": True, "schema": SUBJECTS, "progress": False}
+    with pytest.raises(InputError, match=message):
+        FairEncoder(5.0, **{**plain, **settings}).fit(x, sensitive_features=who)
