@@ -12,6 +12,7 @@ a salary accuracy to 0.4 %, ΔDemP to 0.01 (one standard error; less between var
 import argparse
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,7 @@ from fairveil.auditing import probe
 from fairveil.datasets import load_adult
 from fairveil.datasets.adult import Case
 from fairveil.game import default_training
+from variants import PLAYED
 
 DRAWS = 4
 BUDGETS = (0.7, 1.1, 1.4, 1.8)
@@ -40,6 +42,13 @@ VARIANTS: dict[str, dict] = {
     "no average": {"average": 0.0},
     "no rise": {"rise": 0.0},
     "no spending": {"spending": 0.0},
+    "wide adversary: 512-512": {"adversary_hidden": ((512, 512),)},
+    "minibatches of 4096": {"batch_size": 4096},
+    "gradient-penalised adversaries": {},
+    "spectrally bounded adversaries": {},
+    "kernel adversaries: 1024 random features": {"adversary_hidden": ((1024,),)},
+    "extra-gradient, from the past": {},
+    "kernel distance as a companion": {},
     "feedforward": {"architecture": "feedforward"},
     "feedforward: adversaries slower, dropout 0.2": {
         "architecture": "feedforward", "adversary_learning_rate": 2e-3, "adversary_dropout": 0.2},
@@ -58,7 +67,8 @@ def row(name: str, changes: dict, seed: int, budgets: Sequence[float], case: Cas
     training = replace(default_training(architecture), **settings)
     frontier = FairFrontier(budgets, architecture=architecture, sees_sensitive=True, training=training,
                             random_state=seed, progress=False, unseen="most_frequent")  # fmt: skip
-    frontier.fit(parts[0][0], sensitive_features=parts[0][1])
+    with PLAYED.get(name, nullcontext)():
+        frontier.fit(parts[0][0], sensitive_features=parts[0][1])
     seconds = time.monotonic() - start
     found = []
     for budget in frontier.points_.loc[frontier.points_["met"], "budget"]:

@@ -1,0 +1,128 @@
+"""Variants of the game that were tried and are no part of the package: what `ablation.py` plays them with.
+
+Each is a change of `fairveil.game.loop` for as long as a `with` block lasts.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+
+from fairveil.encoders.batched import BatchedMLP
+from fairveil.game import Problem, Rows, loop
+from fairveil.game.loop import Game
+from fairveil.game.step import EncoderAim, Look
+from fairveil.objectives.distortion import Release
+
+#: Weight of the penalty on squared input gradients of adversaries.
+PENALTY = 0.1
+#: Largest spectral norm of an adversary's layer.
+SPECTRAL = 1.5
+#: Features of a kernel mean, and how many nats one unit of squared distance between the groups' means is worth.
+FEATURES, KERNEL_WEIGHT = 512, 2.0
+
+
+class PenalisedGradients(Game):
+    """Adversaries pay for the squares of their gradients at released rows."""
+
+    def look(self, release: Release, batch: Rows) -> Look:
+        self.shown = release.values.detach()
+        return super().look(release, batch)
+
+    def adversary_step(self, look: Look) -> None:
+        rows = self.shown.clone().requires_grad_()
+        total = torch.stack([output.sum() for output in self.panel(rows)]).sum()
+        [slope] = torch.autograd.grad(total, [rows], create_graph=True)
+        penalty = PENALTY * slope.square().sum(dim=-1).mean(dim=-1, keepdim=True)
+        super().adversary_step(Look(look.adversaries + penalty, look.tasks))
+
+
+class BoundedNorms(Game):
+    """After each step the layers of adversaries are shrunk to a spectral norm (by power iteration)."""
+
+    def adversary_step(self, look: Look) -> None:
+        super().adversary_step(look)
+        with torch.no_grad():
+            for weight in self.panel.learned():
+                if weight.dim() == 3 and min(weight.shape[1:]) > 1:
+                    right = torch.ones(weight.shape[0], weight.shape[2], 1)
+                    for _ in range(3):
+                        left = nn.functional.normalize(weight @ right, dim=1)
+                        right = nn.functional.normalize(weight.transpose(1, 2) @ left, dim=1)
+                    norm = (left.transpose(1, 2) @ weight @ right).clamp_min(1e-12)
+                    weight.mul_((SPECTRAL / norm).clamp_max(1.0))
+
+
+class RandomFeatures(Game):
+    """The first layer of every adversary stays as it was drawn: a kernel machine with random features."""
+
+    def looking(self) -> list[nn.Parameter]:
+        frozen = {id(p) for network in self.panel.networks if isinstance(network, BatchedMLP)
+                  for p in network.layers[0].parameters()}  # fmt: skip
+        return [p for p in super().looking() if id(p) not in frozen]
+
+
+class Optimistic(Game):
+    """Extra-gradient from the past: each player steps along twice its gradient less the one before."""
+
+    def __init__(self, problem: Problem, seed: int, device: torch.device) -> None:
+        super().__init__(problem, seed, device)
+        self.before: dict[str, list[Tensor]] = {}
+
+    def ahead(self, name: str, gradients: Sequence[Tensor]) -> list[Tensor]:
+        now = [gradient.detach().clone() for gradient in gradients]
+        last = self.before.get(name, now)
+        self.before[name] = now
+        return [2 * a - b for a, b in zip(now, last, strict=True)]
+
+    def adversary_step(self, look: Look) -> None:
+        parameters = self.looking()
+        gradients = self.ahead("adversaries", torch.autograd.grad(look.adversaries.sum(), parameters))
+        loop._set_gradients(parameters, gradients)
+        self.panel_optimiser.step()
+
+    def encoder_step(self, parts: EncoderAim, gradients: Sequence[Tensor]) -> None:
+        super().encoder_step(parts, self.ahead("encoder", gradients))
+
+
+def kernel_companion(plain: Callable[..., EncoderAim]) -> Callable[..., EncoderAim]:
+    """The encoder also pays for the distance between the two groups' kernel means (random Fourier features)."""
+    made: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def aim(problem: Problem, look: Look, state: object, bound: Tensor, release: Release, batch: Rows) -> EncoderAim:
+        parts = plain(problem, look, state, bound, release, batch)
+        atoms, weights = release.atoms, release.weights
+        assert atoms is not None
+        assert weights is not None
+        width = atoms.shape[-1]
+        if width not in made:
+            generator = torch.Generator().manual_seed(0)
+            made[width] = (torch.randn(width, FEATURES, generator=generator) / 2.0,
+                           2 * math.pi * torch.rand(FEATURES, generator=generator))  # fmt: skip
+        directions, phases = made[width]
+        features = torch.cos(atoms @ directions + phases) * math.sqrt(2.0 / FEATURES)
+        groups = nn.functional.one_hot(batch.secrets[0], 2).to(weights.dtype)
+        share = groups / groups.sum(dim=0)
+        side = share[:, 0] - share[:, 1]
+        apart = torch.einsum("r,mra,arf->mf", side, weights, features)
+        return EncoderAim(parts.objective + KERNEL_WEIGHT * apart.square().sum(), parts.mean, parts.violation,
+                          parts.spread)  # fmt: skip
+
+    return aim
+
+
+def played_by(kind: type[Game]) -> Callable[[], AbstractContextManager[object]]:
+    return lambda: patch.object(loop, "Game", kind)
+
+
+#: How each variant is played, by its name in `ablation.VARIANTS`.
+PLAYED: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "gradient-penalised adversaries": played_by(PenalisedGradients),
+    "spectrally bounded adversaries": played_by(BoundedNorms),
+    "kernel adversaries: 1024 random features": played_by(RandomFeatures),
+    "extra-gradient, from the past": played_by(Optimistic),
+    "kernel distance as a companion": lambda: patch.object(loop, "encoder_aim", kernel_companion(loop.encoder_aim)),
+}
