@@ -5,6 +5,7 @@ python benchmarks/frontier_speed.py frontier   8 budgets together against one al
                                                encoder and for the paper's feed-forward network
 python benchmarks/frontier_speed.py transform  rows a second
 python benchmarks/frontier_speed.py ragged     draws and softmax by groups against one group after the other
+python benchmarks/frontier_speed.py compiled   what torch.compile gains on a lesson, and after how many it has paid
 python benchmarks/frontier_speed.py scaling    cost against rows, members and columns, on synthetic tables
 
 The limit is the float32 rate of one plain matrix product, measured in the same process just before and after. What a
@@ -146,6 +147,35 @@ def ragged() -> None:
         print(f"{name}: {1e3 * new:.1f} ms against {1e3 * old:.1f} ms, {old / new:.1f} times as fast", flush=True)
 
 
+def compiled() -> None:
+    """A lesson of the mover, forward and backward, as it is and compiled: the part of a fit with most small steps."""
+    train, _ = load_adult("I")
+    encoder = fit(train.X, train.S["sex"], 1, 1).encoder(1000.0)
+    columns = encoder.veil_.encoder.mover.columns.requires_grad_(True)
+    x = encoder.veil_.codec.encode(read_table(train.X.iloc[:1024]).arrow)[:, encoder.schema_.layout.grouped]
+    shown = encoder.veil_.shown(1024, read_table(train.S.iloc[:1024]).arrow)
+
+    def lesson(nats: Callable[..., torch.Tensor]) -> None:
+        torch.autograd.grad(nats(x, shown, x).mean(), list(columns.parameters()), allow_unused=True)
+
+    lesson(columns.nats)
+    plain = min(seconds(lambda: lesson(columns.nats)) for _ in range(20))
+    print("\n## torch.compile, a lesson of the mover\n")
+    try:
+        faster = torch.compile(columns.nats)
+        first = seconds(lambda: lesson(faster))
+    except Exception as error:  # no compiler on this machine, or one that fails: there is nothing to compare
+        print(f"as it is {1e3 * plain:.1f} ms; cannot be compiled here ({type(error).__name__})", flush=True)
+        return
+    quick = min(seconds(lambda: lesson(faster)) for _ in range(20))
+    gain = plain - quick
+    paid = f"paid for after {first / gain:,.0f} lessons" if gain > 0 else "never paid for"
+    print(
+        f"as it is {1e3 * plain:.1f} ms, compiled {1e3 * quick:.1f} ms; compiling took {first:.0f} s, {paid}",
+        flush=True,
+    )
+
+
 def synthetic(rows: int, columns: int = 12) -> tuple[pd.DataFrame, pd.Series]:
     """Half categories of eight values, half whole numbers from 0 to 99, all leaning a little to one group."""
     generator = np.random.default_rng(0)
@@ -178,4 +208,7 @@ def scaling() -> None:
 
 
 if __name__ == "__main__":
-    run_parts(__doc__, {"frontier": frontier, "transform": transform, "ragged": ragged, "scaling": scaling})
+    run_parts(
+        __doc__,
+        {"frontier": frontier, "transform": transform, "ragged": ragged, "compiled": compiled, "scaling": scaling},
+    )

@@ -34,9 +34,11 @@ class PenalisedGradients(Game):
 
     def adversary_step(self, look: Look) -> None:
         rows = self.shown.clone().requires_grad_()
-        total = torch.stack([output.sum() for output in self.panel(rows)]).sum()
-        [slope] = torch.autograd.grad(total, [rows], create_graph=True)
-        penalty = PENALTY * slope.square().sum(dim=-1).mean(dim=-1, keepdim=True)
+        outputs = self.panel(rows)
+        # The log-odds of a class against all: what all logits have in common says nothing of S.
+        odds = torch.stack([(output[..., 0] - output.mean(dim=-1)).sum() for output in outputs]).sum()
+        [slope] = torch.autograd.grad(odds, [rows], create_graph=True)
+        penalty = PENALTY * slope.square().sum(dim=-1).mean(dim=-1, keepdim=True) / len(outputs)
         super().adversary_step(Look(look.adversaries + penalty, look.tasks))
 
 
@@ -89,7 +91,7 @@ class Optimistic(Game):
 
 
 def kernel_companion(plain: Callable[..., EncoderAim]) -> Callable[..., EncoderAim]:
-    """The encoder also pays for the distance between the two groups' kernel means (random Fourier features)."""
+    """The encoder also pays for the distance between the groups' kernel means (random Fourier features)."""
     made: dict[int, tuple[Tensor, Tensor]] = {}
 
     def aim(problem: Problem, look: Look, state: object, bound: Tensor, release: Release, batch: Rows) -> EncoderAim:
@@ -104,12 +106,11 @@ def kernel_companion(plain: Callable[..., EncoderAim]) -> Callable[..., EncoderA
                            2 * math.pi * torch.rand(FEATURES, generator=generator))  # fmt: skip
         directions, phases = made[width]
         features = torch.cos(atoms @ directions + phases) * math.sqrt(2.0 / FEATURES)
-        groups = nn.functional.one_hot(batch.secrets[0], 2).to(weights.dtype)
-        share = groups / groups.sum(dim=0)
-        side = share[:, 0] - share[:, 1]
-        apart = torch.einsum("r,mra,arf->mf", side, weights, features)
-        return EncoderAim(parts.objective + KERNEL_WEIGHT * apart.square().sum(), parts.mean, parts.violation,
-                          parts.spread)  # fmt: skip
+        groups = nn.functional.one_hot(batch.secrets[0]).to(weights.dtype)
+        # Each group's mean against that of all rows.
+        side = groups / groups.sum(dim=0).clamp_min(1.0) - 1.0 / len(groups)
+        apart = torch.einsum("rs,mra,arf->msf", side, weights, features)
+        return EncoderAim(parts.objective + KERNEL_WEIGHT * apart.square().sum(), parts.violation, parts.spread)
 
     return aim
 

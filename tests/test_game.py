@@ -187,9 +187,9 @@ def test_the_aim_allows_for_what_training_does_not_see():
     )  # fmt: skip
     game = Game(problem, 0, torch.device("cpu"))
     near, far = (Rows(torch.full((500, 2), at), None, (torch.arange(500) % 2,)) for at in (0.1, 1.0))
-    [game.seen, more] = [game.judged(game.averaged(), rows)[0] for rows in (near, far)]
-    for rows, difference in ((near, torch.zeros(2, 1)), (far, more - game.seen)):
-        game.judge(rows, held_out=500, z=1.6, seconds=0.0)
+    less, more = (game.judged(game.averaged(), rows)[0] for rows in (near, far))
+    for rows, difference in ((near, torch.zeros(2, 1)), (far, more - less)):
+        game.judge(rows, near, held_out=500, z=1.6, seconds=0.0)
         torch.testing.assert_close(game.optimism, difference)
     assert (game.optimism > 0).all()
     bounds = problem.bounds.values

@@ -100,3 +100,10 @@ def test_names_of_a_package_are_there_when_asked_for(package):
         assert getattr(package, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         package.nothing  # noqa: B018
+
+
+def test_rooms_can_be_reached_from_the_package_at_once():
+    """In a process that has touched nothing else: names are looked up when they are first used."""
+    rooms = "auditing baselines encoders errors estimators game objectives pictures schema theory"
+    code = f"import fairveil as fv; [getattr(fv, room) for room in {rooms.split()!r}]; fv.estimators.FairEncoder"
+    subprocess.run([sys.executable, "-c", code], check=True)

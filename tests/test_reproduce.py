@@ -233,5 +233,5 @@ def test_trees_find_what_networks_and_neighbours_do_not():
     x[:, 0] = np.where(s == 1, x[:, 0] // 1, x[:, 0] // 1 + 0.001)
     parts = [Sample(x[half].astype(np.float32), s[half].astype(float)) for half in (slice(3000), slice(3000, None))]
     found = strongest(*parts, (Fresh((16,), epochs=5),), classes=2)
-    assert found["trees"] > 0.9 > found["neighbours"]
+    assert found["trees"] > 0.9 > max(found["neighbours"], found["network 1"], found["linear"])
     assert found["best"] == found["trees"]

@@ -36,11 +36,9 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "datasets": ["datasets"],
-        "information": ["information"],
-        "metrics": ["metrics"],
-        "noise": ["noise"],
-        "theory": ["theory"],
+        **dict.fromkeys(
+            ("baselines", "datasets", "encoders", "information", "metrics", "noise", "pictures", "theory"), ()
+        ),
         "auditing": ["AuditResult", "Certificate", "audit", "certify"],
         "bound": ["Achieved"],
         "columns": ["Column"],

@@ -11,11 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 def lazily(
     package: str, places: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__`, from the names that each of its modules gives it.
-
-    A name that is a module's own stands for the module.
-    """
-    where = {name: module for module, names in places.items() for name in names}
+    """A package's `__getattr__` and `__dir__`, from the names that each of its modules gives it, and the modules."""
+    where = {module: module for module in places} | {name: module for module, names in places.items() for name in names}
 
     def get(name: str) -> object:
         if name not in where:

@@ -25,7 +25,8 @@ class EncoderSpec:
     hidden, noise_dim: of the network (for images see `pixels`).
     normalise: with batch norm. residual: the network's numbers are added to the original, otherwise they replace it.
     levels: of the transport encoder, how many nested sets of columns can be moved; the last is all of them.
-    cells: for the matrix, the representative rows (K, width) over which it is one; empty for the product alphabet.
+    cells: for the matrix and the partition, the representative rows (K, width); empty for the product
+        alphabet.
     scores: for a classifier, the soft predictions (K, classes) it draws from. given_truth: its adversaries know Y.
     """
 

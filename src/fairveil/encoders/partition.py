@@ -4,9 +4,11 @@ For K records that may be released, the channel P(z | x, s) that minimises I(S; 
 numbers a group: the problem is convex, and its first-order condition says that a row goes where
 d(x, z) + log(P(z | s) / P(z)) / lambda is least. So every group has its own power diagram of the same records: each
 record is near or far by the distortion, less a potential of the record and the group. The potentials are all that there
-is to learn, whatever the number of columns; with those of optimal transport all groups are released alike.
+is to learn, whatever the number of columns; with those of optimal transport all groups are released alike. (This is for
+one bound on the whole distortion; with one for each kind of column it is a good channel, not the best.)
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -52,13 +54,12 @@ class Partition(Finite):
 
         Entropic optimal transport (Sinkhorn's rounds) of the rows, all alike, to the records with these shares.
         """
-        near = -self.distances(rows).double() / self.unit / _BORDER
-        aim = wanted.double().log()
+        near = -(self.distances(rows) / self.unit / _BORDER).cpu().double()  # not every device has doubles
+        aim = wanted.cpu().double().log()
         found = torch.zeros_like(aim)
         for _ in range(rounds):
-            share = (near + found).log_softmax(dim=1).logsumexp(dim=0) - torch.log(torch.tensor(float(len(rows))))
-            found += aim - share
-        return (_BORDER * (found - found.mean())).float()
+            found += aim - (near + found).log_softmax(dim=1).logsumexp(dim=0) + math.log(len(rows))
+        return (_BORDER * (found - found.mean())).to(rows)
 
 
 def _problem(layout: Layout, spec: EncoderSpec) -> str | None:

@@ -266,6 +266,10 @@ class FairEncoder(GameEstimator):
         if not isinstance(finite, Finite):
             raise InputError("Only a finite release can be certified: use architecture='matrix' or 'partition', with "
                              "cells=K for a table that is not small and categorical.")  # fmt: skip
+        passed = [column.name for column in self.veil_.schema.columns if column.role == "pass"]
+        if passed:
+            raise InputError(f"Columns with the role 'pass' ({', '.join(map(repr, passed))}) are released unseen: "
+                             "nothing can be certified of a release that holds them. Drop them.")  # fmt: skip
         if fitted is None and not unseen_rows:
             raise InputError("This encoder was read from a file, which holds no rows: whether these were used in "
                              "training cannot be told. If they were not, say so with unseen_rows=True.")  # fmt: skip
@@ -285,7 +289,8 @@ class FairEncoder(GameEstimator):
             each = np.broadcast_to(channels, (len(names), *channels.shape[1:]))
             transition = dict(zip(names, each, strict=True))
         else:
-            source = draw_generator(self.random_state, type(self).__name__, table.arrow, secret)
+            # One draw, which these rows fix: of several draws the best could be picked, and would prove nothing.
+            source = draw_generator(0, type(self).__name__, table.arrow, secret)
             x = self.veil_.values(x, self.veil_.shown(len(table), secret), source)
         groups = np.array(names)[self.veil_.sensitive.classes_of(secret).numpy()]
         return certify_from(

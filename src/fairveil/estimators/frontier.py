@@ -26,8 +26,8 @@ class FairFrontier(GameEstimator):
 
     budgets : list of budgets, each as in `FairEncoder`.
     seeds : how many encoders to train for each budget, from different starting weights. What is learned before the
-        game (by `transport`, or with `Training(lessons=...)`) is one for all of them: for independent repetitions fit
-        anew with another `random_state`.
+        game (by `transport`, by `partition`, or with `Training(lessons=...)`) is one for all of them: for independent
+        repetitions fit anew with another `random_state`.
     All other parameters are those of `FairEncoder`.
 
     After `fit`: `points_`, a frame with one row a budget and seed (achieved distortion, upper bound, whether the budget

@@ -130,6 +130,11 @@ def _architecture(prepared: Prepared, settings: Settings, distortion: Distortion
             "architecture='transport' needs a distortion that adds up over columns and numbers with bins: 'auto', "
             "'hamming' or 'squared'. Use 'feedforward' with others."
         )
+    if chosen == "partition" and settings.release == "sampled" and not _is_nearness(distortion):
+        raise InputError(
+            "architecture='partition' divides rows by the default distortion, changed categories and squared numbers: "
+            "use 'auto' or 'hamming', or 'squared' where all columns are numbers."
+        )
     if not isinstance(chosen, str) or chosen != "auto":
         return chosen
     if prepared.schema.layout.shape is not None:
@@ -140,6 +145,13 @@ def _architecture(prepared: Prepared, settings: Settings, distortion: Distortion
     movable = distortion.is_linear and why_no_transport(prepared.schema.layout, seen) is None
     two = prepared.outputs[0] == 2
     return "transport" if large and two and movable else "feedforward"
+
+
+def _is_nearness(distortion: Distortion) -> bool:
+    """Whether distortion is the distance by which cells are near or far."""
+    categories = [group for group in distortion.layout.groups if group.number is None or group.column.missing]
+    right = distortion.categorical == "hamming" or (distortion.categorical == "squared" and not categories)
+    return right and distortion.custom is None
 
 
 def measure(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "fairveil-checkpoint-3"
 #: Tensors of a game that are neither weights nor of an optimiser or constraint.
-_REMEMBERED = ("least_excess", "spread", "seen", "optimism")
+_REMEMBERED = ("least_excess", "spread", "optimism")
 
 
 def save_checkpoint(game: "Game", path: Path, fingerprint: str) -> None:

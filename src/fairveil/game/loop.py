@@ -28,8 +28,6 @@ _SAFETY = 2.0
 _LOWEST_AIM = 0.5
 #: Seconds between checkpoints, at most, where rounds are long.
 _SAVED_EVERY = 300.0
-#: The distortion that training sees is averaged over about 1 / (1 - this) minibatches.
-_SMOOTHING = 0.95
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,6 @@ class Game:
         self.best = [p.clone() for p in self.average]
         self.least_excess = torch.full((problem.members,), math.inf, device=device)
         self.spread = torch.zeros_like(problem.bounds.values, device=device)
-        self.seen = torch.zeros_like(self.spread)
         self.optimism = torch.zeros_like(self.spread)
         start = problem.constraint.start(problem.members, len(problem.bounds.names))
         self.constraint = ConstraintState(*(t.to(device) for t in (start.multiplier, start.smoothed, start.rho)))
@@ -159,7 +156,6 @@ class Game:
         weight = min(self.problem.training.average, (1 + self.step) / (10 + self.step))
         torch._foreach_lerp_(self.average, [p.detach() for p in self.encoder.carried()], 1 - weight)
         self.spread = torch.lerp(parts.spread, self.spread, weight if self.step else 0.0)
-        self.seen = torch.lerp(parts.mean, self.seen, min(_SMOOTHING, self.step / (1 + self.step)))
 
     def restart_due(self) -> int | None:
         """Which adversary, if any, is drawn anew at this step."""
@@ -189,17 +185,23 @@ class Game:
         return encoder.requires_grad_(False).eval()
 
     @torch.no_grad()
-    def judge(self, rows: Rows, held_out: int, z: float, seconds: float) -> None:
+    def judge(self, rows: Rows, familiar: Rows, held_out: int, z: float, seconds: float) -> None:
         """Judge the averaged encoders on validation rows; remember each member's latest feasible one.
+
+        familiar: training rows, to see what the same encoders show there.
 
         Feasible: the held-out bound would be met if held-out rows behaved like these. The latest, not the one that
         leaks least: what training adversaries find on new rows is mostly noise by then, and choosing by it threw away
         the last, slowest steps.
         """
+        drawn = self.generator.get_state()
+        familiar_mean = self.judged(self.averaged(), familiar)[0]
+        self.generator.set_state(drawn)  # with the same draws for both
         mean, spread, found, right = self.judged(self.averaged(), rows)
-        # New rows may show more distortion than training does: a network knows its rows by heart, batch norm looks at
-        # minibatches, the average is another encoder. A standard error is put down to chance.
-        self.optimism = (mean - self.seen - spread / math.sqrt(len(rows))).clamp_min(0.0)
+        # New rows may show more distortion than those of the training, which records and networks know by heart. A
+        # standard error of the difference is put down to chance.
+        chance = spread * math.sqrt(1 / len(rows) + 1 / len(familiar))
+        self.optimism = (mean - familiar_mean - chance).clamp_min(0.0)
         leak = advantages_of(self.problem, found).amax(dim=1)
         self._refuse_divergence(mean, leak)
         bound = self.problem.bounds.values.to(self.device)
@@ -278,11 +280,12 @@ def play(
     """Play the game to its end and return each member's chosen encoder.
 
     held_out, z: the rows that will verify the distortion and the normal quantile of their confidence bound; they set
-    how far inside the bound training aims. With `checkpoint`, the state is saved after every round, and a game that
-    was interrupted goes on from there exactly as if it had not been.
+    how far inside the bound training aims. With `checkpoint`, the state is saved after the lessons, after every round
+    and now and then between, and a game that was interrupted goes on from there exactly as if it had not been.
     """
     game = Game(problem, seed, device)
     train, validation = train.to(device), validation.to(device)
+    familiar = train.take(torch.arange(min(len(train), len(validation)), device=device))
     training = problem.training
     fingerprint = _fingerprint(problem, train, validation, (held_out, z), seed)
     if checkpoint is not None and checkpoint.exists():
@@ -305,7 +308,7 @@ def play(
             game.step += 1
             note = ""
             if game.step in judged_at:
-                game.judge(validation, held_out, z, before + time.monotonic() - start)
+                game.judge(validation, familiar, held_out, z, before + time.monotonic() - start)
                 note = _note(game)
             if checkpoint is not None and (note or time.monotonic() - saved > _SAVED_EVERY):
                 save_checkpoint(game, checkpoint, fingerprint)

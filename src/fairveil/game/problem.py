@@ -116,11 +116,16 @@ def shortened(training: Training, steps: int) -> Training:
 
 
 def default_training(architecture: object) -> Training:
-    """What suits an architecture, chosen on validation rows of UCI Adult (`benchmarks/ablation.py`)."""
+    """What suits an architecture: of tables chosen on validation rows of UCI Adult (`benchmarks/ablation.py`)."""
     if architecture == "labels":
         # The adversaries of a finite release are tables, best learned fast and whole.
         return Training(steps=1500, adversary_steps=1, learning_rate=2e-3, adversary_learning_rate=3e-2,
                         adversary_hidden=((),), adversary_dropout=0.0, adversary_decay=0.0)  # fmt: skip
+    if architecture == "partition":
+        # It starts from transport, so that little is left to learn; its adversaries are tables, too.
+        return Training(steps=200, batch_size=2048, adversary_steps=1, learning_rate=3e-3, adversary_learning_rate=3e-2,
+                        noise_dim=0, adversary_hidden=((),), adversary_dropout=0.0, adversary_decay=0.0,
+                        rounds=10)  # fmt: skip
     if architecture == "transposed":
         return Training(steps=1500, batch_size=256, hidden=(256, 128), noise_dim=100, learning_rate=1e-3,
                         adversary_learning_rate=1e-3, adversary_hidden=(("conv32", "conv64", 256),))  # fmt: skip

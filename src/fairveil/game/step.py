@@ -108,10 +108,9 @@ class Look:
 
 @dataclass(frozen=True)
 class EncoderAim:
-    """The encoder's objective (); of the distortion its mean, violation and spread, (members, constraints)."""
+    """The encoder's objective and what it is made of: objective (), violation and spread (members, constraints)."""
 
     objective: Tensor
-    mean: Tensor
     violation: Tensor
     spread: Tensor
 
@@ -122,8 +121,7 @@ def encoder_aim(
     """-L + lambda task + constraint (`eq:generalopt-oneApp`, `eq:penaltymethodsupp`), summed over members."""
     leak = strongest(advantages_of(problem, look.adversaries), problem.training.softness)
     rows = problem.bounds.of_rows(problem.distortion.expected(release, batch.x))
-    mean = rows.mean(dim=1)
-    violation = problem.bounds.violation(mean, aim)
+    violation = problem.bounds.violation(rows.mean(dim=1), aim)
     spread = distortion_spread(problem, release, batch.x, rows)
     total = leak + problem.constraint.term(state, violation)
     # Within the bound, distortion is worth a little by itself: where adversaries happen to find nothing, the budget is
@@ -132,7 +130,7 @@ def encoder_aim(
     if look.tasks is not None:
         weights = torch.tensor([task.weight for task in problem.tasks], device=look.tasks.device)
         total = total + look.tasks @ weights
-    return EncoderAim(total.sum(), mean.detach(), violation, spread)
+    return EncoderAim(total.sum(), violation, spread)
 
 
 def distortion_spread(problem: Problem, release: Release, x: Tensor, expected: Tensor) -> Tensor:

@@ -168,13 +168,13 @@ def run_eo(folder: Path, profile: Profile, tell: Callable[[str], None], *, progr
     least = min(((_sum_of_odds(v), n, v) for n, values in found.items() for v in values.values()),
                 key=lambda found: found[0])  # fmt: skip
     summary = [
-        "No encoder here was told of the salary, nor trained for equalized odds. As gender is hidden the odds come "
-        f"nearer to each other at first: the least ΔEO(0) + ΔEO(1) of all points is {least[0]:.4f}, by {least[1]}, "
+        "No encoder here was told of the salary, nor trained for equalized odds. The least "
+        f"ΔEO(0) + ΔEO(1) of all points is {least[0]:.4f}, by {least[1]}, "
         f"salary {percent(least[2]['salary'])} (picked on these test rows), after {_sum_of_odds(original):.4f} on "
         f"original rows. The paper prints {PRINTED_EO[0] + PRINTED_EO[1]:.4f} above "
         f"{percent(PRINTED_EO['salary'])}.",
-        "Parity and equal odds cannot both hold where the true rates of the groups differ, as they do here: the more "
-        "is hidden, the nearer to parity, and the further from equal odds in the end.",
+        "Where the true rates of the groups differ, as they do here, parity and equal odds hold together only for "
+        "predictions that say nothing of the truth: a useful prediction near parity has unequal odds.",
         *_differs(profile),
     ]  # fmt: skip
     return Page("adult-eo", "UCI Adult, case I: equalized odds", summary,

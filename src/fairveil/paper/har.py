@@ -37,9 +37,10 @@ ROUNDED = "Nearest record (control, no game)"
 
 @dataclass(frozen=True)
 class Sizes:
-    """What sets the profiles apart. budgets, our_budgets: in the paper's units. lessons: before the game.
+    """What sets the profiles apart. budgets, our_budgets: in the paper's units.
 
-    rate, adversary_rate, adversary_steps: of the training. A short game needs a faster adversary.
+    steps, lessons, rate, adversary_rate, adversary_steps: of FNND. A short game needs a faster adversary. epochs,
+    draws: of fresh networks.
     """
 
     budgets: tuple[float, ...]
@@ -68,13 +69,10 @@ def encoders(sizes: Sizes) -> dict[str, dict[str, Any]]:
                         hidden=(512, 512, 512), noise_dim=100, normalise=True, residual=False, lessons=sizes.lessons,
                         adversary_hidden=((512, 512, 256, 128),), adversary_dropout=0.0, adversary_decay=0.0,
                         average=0.0, final_rate=1.0, rounds=10)  # fmt: skip
-    ours = fv.Training(steps=200, batch_size=2048, adversary_steps=1, learning_rate=3e-3, adversary_learning_rate=3e-2,
-                       noise_dim=0, adversary_hidden=((),), adversary_dropout=0.0, adversary_decay=0.0,
-                       rounds=10)  # fmt: skip
     return {
         "FNND": {"architecture": "feedforward", "training": paper, "release": "probabilities",
                  "constraint": fv.Penalty(rho=0.1, growth=1.1, every=2000), "distortion": "squared"},
-        OURS: {"architecture": "partition", "cells": CELLS, "training": ours, "sees_sensitive": True,
+        OURS: {"architecture": "partition", "cells": CELLS, "sees_sensitive": True,
                "constraint": fv.AugmentedLagrangian(rho=0.3, rate=0.3, smoothing=0.9), "distortion": "squared"},
     }  # fmt: skip
 
@@ -121,11 +119,23 @@ class Bench:
             "identity": strongest(
                 Sample(many, who, len(draws)), Sample(after, who_test), self.attackers, classes=SUBJECTS
             ),
+            "identity, new rows": self.from_new_rows(after, who_test),
             "activity": float(np.mean(doing.argmax(axis=1) == what_test)),
             "information": information,
             "spectrum": PCA(COMPONENTS, random_state=0).fit(once).explained_variance_.tolist(),
             "distortion": float(np.square(after - self.test.X.to_numpy()).sum(axis=1).mean()),
         }
+
+    def from_new_rows(self, after: NDArray[np.float32], who: NDArray[np.float64]) -> float:
+        """Identity by attackers that learn from one half of the test rows and are scored on the other, and the reverse.
+
+        Training rows are those on which an encoder made subjects alike. If it is less good at it on new rows, attackers
+        that learn from training rows miss what there is to find; these do not, though they have fewer rows.
+        """
+        order = np.random.default_rng(0).permutation(len(after))
+        halves = [Sample(after[part], who[part]) for part in np.array_split(order, 2)]
+        found = [strongest(a, b, (self.network,), classes=SUBJECTS)["best"] for a, b in (halves, halves[::-1])]
+        return float(np.mean(found))
 
     def budgets(self, name: str) -> tuple[float, ...]:
         """Of an encoder, in the paper's units."""
@@ -196,7 +206,7 @@ def _summary(
         f"activity {percent(original['activity'])}."
     ]
     enough = [
-        (value["identity"]["best"], name, budget, value["activity"])
+        (found_of(value), name, budget, value["activity"])
         for name, values in found.items()
         for budget, value in values.items()
         if value["activity"] >= original["activity"] - 0.1 and value.get("met", True)
@@ -204,14 +214,15 @@ def _summary(
     if enough:
         identity, name, budget, activity = min(enough)
         lines.append(
-            f"Least identity with the activity within 10 points of its baseline, bounds kept: {percent(identity)} by "
-            f"{name} at the paper's D = {budget:g} (activity {percent(activity)}); asked: 27 %."
+            f"Least identity with the activity within 10 points of its baseline, bounds kept, picked on these test "
+            f"rows: {percent(identity)} by {name} at the paper's D = {budget:g} (activity {percent(activity)}); asked: "
+            "27 %. Identity is the larger of what attackers find that learned from training rows, and from new rows."
         )
     hidden = [
-        (original["activity"] - value["activity"], name, budget, value["identity"]["best"])
+        (original["activity"] - value["activity"], name, budget, found_of(value))
         for name, values in found.items()
         for budget, value in values.items()
-        if value["identity"]["best"] <= PRINTED[2] and value.get("met", True)
+        if found_of(value) <= PRINTED[2] and value.get("met", True)
     ]
     if hidden:
         lost, name, budget, identity = min(hidden)
@@ -244,20 +255,28 @@ def _summary(
     return lines
 
 
+def found_of(value: dict[str, Any]) -> float:
+    """Identity by the stronger of the two ways to attack."""
+    return float(max(value["identity"]["best"], value["identity, new rows"]))
+
+
 def _table(original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]]]) -> Table:
-    rows: list[list[object]] = [["original", 0, "", percent(original["identity"]["best"]), "",
-                                 percent(original["activity"]), 1.0, 1.0, ""]]  # fmt: skip
+    rows: list[list[object]] = [["original", 0, "", percent(original["identity"]["best"]),
+                                 percent(original["identity, new rows"]), "", percent(original["activity"]), 1.0, 1.0,
+                                 ""]]  # fmt: skip
     for name, values in found.items():
         for budget, value in values.items():
             shares = [a / b if b else None for a, b in zip(value["information"], original["information"], strict=True)]
             training = value.get("training adversary")
             rows.append([name, budget, value["distortion"], percent(value["identity"]["best"]),
-                         "" if training is None else percent(training), percent(value["activity"]), *shares,
+                         percent(value["identity, new rows"]), "" if training is None else percent(training),
+                         percent(value["activity"]), *shares,
                          "" if value.get("met", True) else "bound not met on held-out rows"])  # fmt: skip
     return Table(
         "Identity and activity (Fig. fig:harprivacy)",
         ["mechanism", "D, the paper's", "distortion of a test row", "identity, fresh attacker",
-         "identity, adversary of the training", "activity", "I(identity) left", "I(activity) left", ""],
+         "the same, learned from new rows", "identity, adversary of the training", "activity",
+         "I(identity) left", "I(activity) left", ""],
         rows, "Information is that of 12 principal components of a 128-dimensional embedding, as a share of the "
         "original's.",
     )  # fmt: skip

@@ -59,6 +59,7 @@ def reproduce(
     With `all`, an experiment whose data is not on this machine is named and left out; the others run.
     """
     names, size = chosen(name), check_profile(profile)
+    folder = folder if size == "quick" else folder / size  # pages and figures of the two are kept apart
     folder.mkdir(parents=True, exist_ok=True)
     pages: list[Path] = []
     made: dict[str, Page] = {}

@@ -60,7 +60,8 @@ class Store:
 
     def spent(self, name: str, seconds: float) -> None:
         """Count what was spent beside the values, such as training; it is written with the next value."""
-        self.values[f"{name}: training"] = {"value": None, "seconds": round(seconds, 2)}
+        before = self.values.get(f"{name}: training", {"seconds": 0.0})["seconds"]
+        self.values[f"{name}: training"] = {"value": None, "seconds": round(before + seconds, 2)}
 
     @property
     def seconds(self) -> float:

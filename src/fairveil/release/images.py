@@ -15,7 +15,7 @@ from fairveil.estimators import FairEncoder
 from fairveil.pictures import Pictures, PictureSchema, image_names, read_images, rows_at_once
 from fairveil.progress import progress
 from fairveil.randomness import random_keys
-from fairveil.release.job import Options, Told, plan_digest, random_source
+from fairveil.release.job import PLAN_FORMAT, Options, Told, plan_digest, random_source
 from fairveil.release.labels import labels_of
 from fairveil.release.ledger import Entry, Hashes, Ledger, Sketch, bytes_hash
 from fairveil.release.workplace import is_unfinished, workplace
@@ -45,6 +45,7 @@ class ImageJob:
             "veil": sha256_of(self.veil_path),
             "seed": self.options.seed,
             "keep_order": self.options.keep_order,
+            "format": PLAN_FORMAT,
             "private": {"release": secrets.token_hex(8), "key": key},
         }
 

@@ -26,6 +26,8 @@ from fairveil.whole import sha256_of
 _COPIES = 8
 _MOST_BATCH, _LEAST_BATCH = 65_536, 1024
 _MOST_BUCKETS = 1024
+#: Unfinished work of another format cannot be gone on with.
+PLAN_FORMAT = 2
 #: Of a released cell in memory, about.
 _CELL_BYTES = 24
 
@@ -148,6 +150,7 @@ class Job:
             "buckets": self.buckets,
             "keep_order": self.options.keep_order,
             "seed": self.options.seed,
+            "format": PLAN_FORMAT,
             "private": {"release": secrets.token_hex(8), "key": key},
         }
 

@@ -51,7 +51,11 @@ class Entry:
 
 
 class Ledger:
-    """The releases of one veil. Its key never leaves the folder: without it, hashes tell nothing of rows."""
+    """The releases of one veil.
+
+    Without its key hashes tell nothing of rows. It is kept here and, while a release is unfinished, in the release's
+    own private folder (`workplace`).
+    """
 
     def __init__(self, veil: Path) -> None:
         self.folder = veil.with_name(f"{veil.name}.ledger")
