@@ -241,8 +241,8 @@ def _summary(
         f"Baseline on original images: gender {percent(original['gender'][CNN])} by a fresh CNN, expression "
         f"{percent(original['expression'])}; the prior of both is 50 %. 200 test images: one standard error is about "
         "3 points.",
-        f"Gender by a fresh CNN at D = {largest:g}, and in brackets by the one of four fresh attackers (CNN, dense "
-        f"network, linear model, nearest neighbours) that did best on held-out training images: {listed}.",
+        f"Gender by a fresh CNN at D = {largest:g}, and in brackets by the one of five fresh attackers (CNN, dense "
+        f"network, trees, linear model, nearest neighbours) that did best on held-out training images: {listed}.",
         f"Expression at D = {largest:g}, trained on censored and tested on original images: FNND loses "
         f"{100 * lost['FNND']:.1f} points, TCNND {100 * lost['TCNND']:.1f}; the paper reports "
         f"{100 * PRINTED_LOSS:.0f} %.",
