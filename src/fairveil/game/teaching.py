@@ -89,7 +89,8 @@ def _divide(
     """
     assert train.sensitive is not None
     generator = torch.Generator(train.x.device).manual_seed((seed + 8) % 2**63)
-    shares = torch.bincount(encoder.cell_of(train.x), minlength=encoder.cells).clamp_min(1)
+    counts = [torch.bincount(encoder.cell_of(piece.x), minlength=encoder.cells) for piece in train.pieces()]
+    shares = torch.stack(counts).sum(dim=0).clamp_min(1)
     group = train.sensitive.argmax(dim=1)
     alike = torch.zeros_like(encoder.potentials[0])
     with progress(len(alike), "Dividing groups", show_progress) as report:
