@@ -257,9 +257,9 @@ class FairEncoder(GameEstimator):
         """Bound ΔDemP (with `y`, every ΔEO) of any predictor on this encoder's release, from rows it was not fitted on.
 
         For a finite release only. The channel of architecture="matrix" is known exactly, and what is left to chance are
-        the rows; of "partition" one draw of each row is counted. Rows that
-        equal fitted ones more often than chance are refused. unseen_rows: vouch that none of these rows was used in
-        training, where that cannot be told: in tables of few categories, or after loading from a file.
+        the rows; of "partition" one draw of each row is counted. Rows that equal fitted ones more often than chance are
+        refused. unseen_rows: vouch that none of these rows was used in training, where that cannot be told: in tables
+        of few categories, or after loading from a file.
         """
         check_is_fitted(self, "veil_")
         finite, fitted = self.veil_.encoder, getattr(self, "_fitted_rows", None)
