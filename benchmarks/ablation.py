@@ -48,6 +48,12 @@ VARIANTS: dict[str, dict] = {
     "spectrally bounded adversaries": {},
     "kernel adversaries: 1024 random features": {"adversary_hidden": ((1024,),)},
     "extra-gradient, from the past": {},
+    "warm starts along budgets": {},
+    "gates of 256 hidden units": {},
+    "2000 steps": {"steps": 2000},
+    "family at half price": {},
+    "family at twice the price": {},
+    "columns priced by what they tell of others": {},
     "kernel distance as a companion": {},
     "feedforward": {"architecture": "feedforward"},
     "feedforward: adversaries slower, dropout 0.2": {

@@ -62,6 +62,27 @@ def test_chances_of_all_records_sum_to_one_and_draws_follow_them():
     assert stats.chisquare(*[m[merged[1] > 0] for m in merged]).pvalue > 1e-4
 
 
+def test_gates_look_only_at_rows_that_may_move():
+    schema = Schema.infer(read_table(letters()))
+    spec = EncoderSpec("transport", "sampled", 2, hidden=(8,))
+    encoder = build_encoder(schema.layout, spec, 2)
+    generator = torch.Generator().manual_seed(0)
+    encoder.initialise([generator, generator])
+    with torch.no_grad():
+        encoder.mover.stays[0] = 1.0
+    x = Codec(schema).encode(read_table(letters()).arrow)
+    sensitive = F.one_hot(torch.arange(len(x)) % 2, 2).float()
+    release = encoder(x, sensitive, encoder.noise(len(x), generator))
+    stays = sensitive[:, 0] > 0.5
+    assert torch.equal(release.weights[:, stays], torch.eye(1, 1 + spec.levels).expand(2, int(stays.sum()), -1))
+    assert torch.equal(release.atoms[:, stays], x[stays].expand(len(release.atoms), -1, -1))
+    assert torch.equal(release.values[:, stays], x[stays].expand(2, -1, -1))
+    assert torch.allclose(release.weights.sum(dim=-1), torch.ones(2, len(x)))
+    assert (release.atoms[-1, ~stays] != x[~stays]).any()
+    [slope] = torch.autograd.grad(release.weights[:, ~stays, 0].sum(), [encoder.gate.layers[0].weight])
+    assert slope.abs().sum() > 0
+
+
 def test_it_learns_what_columns_apart_cannot():
     generator = torch.Generator().manual_seed(0)
     schema = Schema.infer(read_table(pd.DataFrame({"a": list("xy") * 50, "b": list("uv") * 50})))

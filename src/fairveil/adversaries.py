@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fairveil.encoders.batched import STATISTICS, BatchedCNN, BatchedMLP, Layer, Shape, initialise
 from fairveil.errors import InputError
+from fairveil.randomness import seen_slots
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,11 @@ class Panel(nn.Module):
         """Raw outputs (members, rows, outputs) of every network; with a generator, slots are dropped."""
         if generator is not None and self.dropout > 0:
             rows, width = released.shape[-2:]
-            seen = torch.rand(width, rows, generator=generator, device=released.device) >= self.dropout
-            released = released * (seen.to(released.dtype) / (1.0 - self.dropout)).transpose(-1, -2)
+            if released.stride(-1) == 1:
+                seen = seen_slots(rows, width, self.dropout, generator, released.dtype)
+            else:  # rows are neighbours in memory: the factors are laid out alike
+                seen = seen_slots(width, rows, self.dropout, generator, released.dtype).transpose(-1, -2)
+            released = released * seen
         return [network(released) for network in self.networks]
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:

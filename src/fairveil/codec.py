@@ -18,6 +18,9 @@ from fairveil.tables import missing_mask
 
 Unseen = Literal["error", "most_frequent"]
 
+#: By how much of a step a number may miss its grid, as binary digits do.
+_OFF_GRID = 1e-6
+
 
 @dataclass(frozen=True)
 class Codec:
@@ -31,33 +34,50 @@ class Codec:
 
     def check(self, table: pa.Table) -> list[str]:
         """Every problem that keeps this table from being encoded."""
-        problems = []
-        for column in self.schema.seen:
-            if column.name not in table.column_names:
-                problems.append(f"Column {column.name!r} is missing from the table. Add it, or fit without it.")
-            else:
-                problems += _column_problems(column, table[column.name], self.unseen)
-        for name in table.column_names:
-            if name not in self.schema.names:
-                problems.append(f"Column {name!r} is not in the schema. Remove it, or give it a role and fit again.")
-        return problems
+        return self._read(table)[1]
 
     def encode(self, table: pa.Table) -> Tensor:
         """Rows as a tensor: one-hot groups, then numbers in units of their scale. Missing is a slot, never a NaN."""
-        problems = self.check(table)
+        read, problems = self._read(table)
         if problems:
             raise InputError(problems)
         layout = self.schema.layout
         out = np.zeros((table.num_rows, layout.width), dtype=np.float32)
-        rows = np.arange(table.num_rows)
         for index, column in enumerate(layout.numbers):
-            _warn_of_clipping(column, table[column.name])
-            out[:, layout.group_width + index] = _encode_number(column, table[column.name])
+            _warn_of_clipping(column, read[column.name].values)
+            out[:, layout.group_width + index] = _encode_number(column, read[column.name])
+        rows = np.arange(table.num_rows)
         for group in layout.groups:
-            values = table[group.column.name]
-            codes = _codes(group.column, values) if group.number is None else _bins(group.column, values)
+            seen = read[group.column.name]
+            if group.number is None:
+                codes = _codes(group.column, seen)
+            else:
+                codes = _bins(group.column, seen, out[:, layout.group_width + group.number])
             out[rows, group.start + codes] = 1.0
         return torch.from_numpy(out)
+
+    def _read(self, table: pa.Table) -> tuple[dict[str, "_Seen"], list[str]]:
+        """All columns that can be read, and every problem."""
+        read, problems = {}, []
+        for column in self.schema.seen:
+            if column.name not in table.column_names:
+                problems.append(f"Column {column.name!r} is missing from the table. Add it, or fit without it.")
+                continue
+            values = table[column.name]
+            missing = missing_mask(values)
+            family = family_of(values.type)
+            if family != column.family and not missing.all():
+                problems.append(
+                    f"Column {column.name!r} holds {family or values.type} values where the schema has "
+                    f"{column.family}. Convert it as it was when the veil was fitted."
+                )
+                continue
+            read[column.name] = _Seen(missing, _values(column, values))
+            problems += _column_problems(column, read[column.name], self.unseen)
+        for name in table.column_names:
+            if name not in self.schema.names:
+                problems.append(f"Column {name!r} is not in the schema. Remove it, or give it a role and fit again.")
+        return read, problems
 
     def original(self, table: pa.Table, encoded: Tensor) -> Tensor:
         """Encoded rows with every number as the caller has it, neither clipped nor put on its grid.
@@ -70,10 +90,10 @@ class Codec:
         for group in self.schema.layout.groups:
             if group.number is None and self.unseen != "error":
                 values = table[group.column.name]
-                lost = np.flatnonzero((_lookup(group.column, values) < 0) & ~missing_mask(values))
+                lost = np.flatnonzero((_values(group.column, values) < 0) & ~missing_mask(values))
                 exact[lost, group.start : group.stop] = (1.0 + math.sqrt(1.0 + group.width)) / group.width
         for index, column in enumerate(self.schema.layout.numbers):
-            numbers = table[column.name].to_numpy(zero_copy_only=False).astype(np.float64)
+            numbers = _values(column, table[column.name])
             scaled = np.where(missing_mask(table[column.name]), 0.0, (numbers - column.center) / column.scale)
             exact[:, self.schema.layout.group_width + index] = torch.from_numpy(scaled.astype(np.float32))
         return exact
@@ -105,80 +125,77 @@ class Codec:
         return pa.table({name: array[:, slot] for slot, name in enumerate(layout.slot_names)})
 
 
-def _column_problems(column: Column, values: pa.ChunkedArray, unseen: Unseen) -> list[str]:
-    where = f"Column {column.name!r}"
-    missing = missing_mask(values)
-    problems = []
-    family = family_of(values.type)
-    if family != column.family and not missing.all():
-        return [f"{where} holds {family or values.type} values where the schema has {column.family}. "
-                "Convert it as it was when the veil was fitted."]  # fmt: skip
-    if missing.any() and not column.missing:
+@dataclass(frozen=True)
+class _Seen:
+    """A column of a table, read once: where it holds no value, and its values as `_values` gives them."""
+
+    missing: np.ndarray
+    values: np.ndarray
+
+
+def _values(column: Column, values: pa.ChunkedArray) -> np.ndarray:
+    """Of a number, the numbers; of a category, its position in the column's categories, -1 where it is none of them."""
+    if column.kind != "categorical":
+        return np.asarray(values.to_numpy(zero_copy_only=False).astype(np.float64))
+    if pa.types.is_null(values.type):
+        return np.full(len(values), -1, dtype=np.int64)
+    kind = pa.float64() if column.family == "number" else pa.bool_() if column.family == "boolean" else pa.string()
+    found = pc.index_in(values.cast(kind), value_set=pa.array(column.categories, type=kind))
+    return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
+
+
+def _column_problems(column: Column, seen: _Seen, unseen: Unseen) -> list[str]:
+    where, problems = f"Column {column.name!r}", []
+    if not column.missing and seen.missing.any():
         problems.append(
-            f"{where} has missing values ({rows_named(np.flatnonzero(missing).tolist())}) but had none when the veil "
-            "was fitted. Fill them, or fit again on a table that has some."
+            f"{where} has missing values ({rows_named(np.flatnonzero(seen.missing).tolist())}) but had none when the "
+            "veil was fitted. Fill them, or fit again on a table that has some."
         )
     if column.kind == "categorical":
-        unknown = np.flatnonzero((_lookup(column, values) < 0) & ~missing)
+        unknown = np.flatnonzero((seen.values < 0) & ~seen.missing)
         if len(unknown) and unseen == "error":
             problems.append(
                 f"{where} holds categories that the veil has not seen ({rows_named(unknown.tolist())}). Add them to "
                 "the schema and fit again, or set unseen='most_frequent' to read them as the most frequent one."
             )
         return problems
-    numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    infinite = np.flatnonzero(np.isinf(numbers))
+    infinite = np.flatnonzero(np.isinf(seen.values))
     if len(infinite):
         problems.append(f"{where} holds infinity ({rows_named(infinite.tolist())}). Replace it by a number.")
     if column.kind == "integer" and column.grid is not None and column.lower is not None:
-        steps = (numbers[np.isfinite(numbers)] - column.lower) / column.grid
-        if not np.allclose(steps, np.round(steps), rtol=0.0, atol=1e-6):
+        steps = (seen.values[np.isfinite(seen.values)] - column.lower) / column.grid
+        if len(steps) and np.abs(steps - np.round(steps)).max() > _OFF_GRID:
             problems.append(f"{where} holds numbers off its grid of {column.grid:g}. Round them, or fit again.")
     return problems
 
 
-def _lookup(column: Column, values: pa.ChunkedArray) -> np.ndarray:
-    """The position of each value in the column's categories, -1 where it is none of them."""
-    kind = pa.float64() if column.family == "number" else pa.bool_() if column.family == "boolean" else pa.string()
-    if pa.types.is_null(values.type):
-        return np.full(len(values), -1, dtype=np.int64)
-    found = pc.index_in(values.cast(kind), value_set=pa.array(column.categories, type=kind))
-    return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
-
-
-def _codes(column: Column, values: pa.ChunkedArray) -> np.ndarray:
-    codes = _lookup(column, values)
-    missing = missing_mask(values)
+def _codes(column: Column, seen: _Seen) -> np.ndarray:
     default = column.categories.index(column.default) if column.default in column.categories else 0
-    codes[(codes < 0) & ~missing] = default
-    codes[missing] = len(column.categories)
-    return codes
+    codes = np.where(seen.values < 0, default, seen.values)
+    return np.where(seen.missing, len(column.categories), codes) if column.missing else codes
 
 
-def _bins(column: Column, values: pa.ChunkedArray) -> np.ndarray:
-    """The bin of each number; the slot behind the last one for a missing number."""
-    numbers = _encode_number(column, values).astype(np.float64) * column.scale + column.center
+def _bins(column: Column, seen: _Seen, encoded: np.ndarray) -> np.ndarray:
+    """The bin of each number; the slot behind the last one for a missing number. encoded: as the tensor holds it."""
+    numbers = encoded.astype(np.float64) * column.scale + column.center
     starts = np.asarray(column.starts or (-np.inf,))
     codes = np.searchsorted(starts, numbers + 0.5 * (column.grid or 0.0), side="right") - 1
-    codes[missing_mask(values)] = len(starts)
+    codes[seen.missing] = len(starts)
     return np.clip(codes, 0, None)
 
 
-def _encode_number(column: Column, values: pa.ChunkedArray) -> np.ndarray:
-    numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    missing = missing_mask(values)
-    numbers = np.clip(numbers, *_range(column))
+def _encode_number(column: Column, seen: _Seen) -> np.ndarray:
+    numbers = np.clip(seen.values, *_range(column))
     if column.grid is not None and column.lower is not None:
         numbers = column.lower + np.round((numbers - column.lower) / column.grid) * column.grid
-    return np.where(missing, 0.0, (numbers - column.center) / column.scale)
+    return np.where(seen.missing, 0.0, (numbers - column.center) / column.scale)
 
 
 def _range(column: Column) -> tuple[float, float]:
     return -np.inf if column.lower is None else column.lower, np.inf if column.upper is None else column.upper
 
 
-def _warn_of_clipping(column: Column, values: pa.ChunkedArray) -> None:
-    numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
+def _warn_of_clipping(column: Column, numbers: np.ndarray) -> None:
     lower, upper = _range(column)
     outside = int(((numbers < lower) | (numbers > upper)).sum())
     if outside:

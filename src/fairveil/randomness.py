@@ -4,6 +4,7 @@ Whoever knows the seed of a release can undo its noise. Files are therefore draw
 system's cryptographic stream, of which nothing is stored.
 """
 
+import math
 import os
 
 import numpy as np
@@ -45,6 +46,20 @@ def normal(source: RandomSource, rows: int, columns: int) -> Tensor:
     if isinstance(source, SystemRandom):
         return source.normal(rows, columns)
     return torch.randn(rows, columns, generator=source, device=source.device)
+
+
+def seen_slots(rows: int, width: int, dropped: float, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+    """Dropout as factors (rows, width): 0 with the chance `dropped`, else what keeps the mean at 1.
+
+    Sixteen bits decide, four slots to one number of the generator: with a float for each slot, drawing took a tenth of
+    a training step.
+    """
+    count = rows * width
+    bits = torch.empty(math.ceil(count / 4), dtype=torch.int64, device=generator.device)
+    bits.random_(-(2**63), None, generator=generator)
+    halves = bits.view(torch.int16)[:count].view(rows, width)
+    threshold = min(round(dropped * 2**16), 2**16 - 1)
+    return (halves >= threshold - 2**15).to(dtype).mul_(2**16 / (2**16 - threshold))
 
 
 def random_keys(source: RandomSource, rows: int) -> NDArray[np.uint64]:

@@ -63,11 +63,11 @@ class Sensitive:
 
     def classes_of(self, table: pa.Table) -> Tensor:
         """The joint class of each row: (rows,)."""
-        codes = self.codes(table).numpy()
         weights = np.cumprod([1, *self.classes[:-1]])
-        positions = {int(np.dot(combo, weights)): index for index, combo in enumerate(self.joint)}
-        found = np.array([positions.get(int(key), -1) for key in codes @ weights], dtype=np.int64)
-        strange = np.flatnonzero(found < 0)
+        wanted, known = self.codes(table).numpy() @ weights, np.asarray(self.joint) @ weights
+        order = np.argsort(known)
+        found = order[np.searchsorted(known, wanted, sorter=order).clip(max=len(known) - 1)]
+        strange = np.flatnonzero(known[found] != wanted)
         if len(strange):
             raise InputError(
                 f"sensitive_features hold a combination of values not seen in fit ({rows_named(strange.tolist())})."

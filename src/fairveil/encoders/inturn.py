@@ -69,7 +69,7 @@ class ColumnsInTurn(nn.Module):
         """Of one column, from its hidden layer before the nonlinearity; the row's own value is preferred."""
         inside = self.slices[column]
         raw = torch.addmm(self.bias[inside], F.leaky_relu(hidden, 0.01), self.out[:, inside])
-        return raw + self.preference[inside] * row[:, inside]
+        return torch.addcmul(raw, self.preference[inside], row[:, inside])
 
     def nats(self, row: Tensor, sensitive: Tensor, record: Tensor, seen: Tensor | None = None) -> Tensor:
         """Minus the log-likelihood of each record given its row and S: (rows,).
@@ -96,7 +96,8 @@ class ColumnsInTurn(nn.Module):
             units, earlier = slice(column * _UNITS, (column + 1) * _UNITS), slice(0, inside.start)
             # A product with one-hot columns: on a CPU faster than to gather, which moves far more memory.
             hidden = torch.addmm(prepared[:, units], record[:, earlier], self.before[earlier, units])
-            chances = self.logits(hidden, column, row).softmax(dim=1).cumsum(dim=1)
-            chosen = (chances[:, :-1] <= uniform[:, column, None]).sum(dim=1)
-            record[:, inside].scatter_(1, chosen[:, None], 1.0)
+            chances = self.logits(hidden, column, row).softmax(dim=1).cumsum_(dim=1)
+            chosen = torch.searchsorted(chances, uniform[:, column, None].contiguous(), right=True)
+            # The last sum may be a little below 1, and the uniform number between the two.
+            record[:, inside].scatter_(1, chosen.clamp_max_(chances.shape[1] - 1), 1.0)
         return record

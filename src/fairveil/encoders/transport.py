@@ -60,21 +60,26 @@ class Transport(Encoder):
         return self.mover.propose(rows[:, self.layout.grouped], sensitive)
 
     def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
-        """Draw a record for each row, then how much of it is released."""
+        """Draw a record for each row that may move, then how much of it is released. No gate looks at the others."""
         parts = [len(self.layout.numbers), len(self.layout.groups), 1]
         of_numbers, of_columns, of_gate = torch.split(noise.uniform, parts, dim=1)
-        row = rows[:, self.layout.grouped]
-        record = self.mover.draw(proposal, row, of_columns)
-        raw = self.gate(torch.cat([row, record], dim=1))
-        weights = torch.softmax(_LIMIT * torch.tanh(raw / _LIMIT), dim=-1)
+        row, moving = rows[:, self.layout.grouped], self.mover.moving(proposal)
+        own = row.index_select(0, moving)
+        record = self.mover.draw(proposal, own, of_columns.index_select(0, moving))
+        raw = self.gate(torch.cat([own, record], dim=1))
+        opened = torch.softmax(_LIMIT * torch.tanh(raw / _LIMIT), dim=-1)
+
+        def placed(moved: Tensor) -> Tensor:
+            return row.index_copy(0, moving, moved)
 
         def choices() -> list[Tensor]:
-            return [row, *(torch.where(level > 0.5, record, row) for level in self.mover.levels)]
+            return [row, *(placed(torch.where(level > 0.5, record, own)) for level in self.mover.levels)]
 
         def drawn() -> Tensor:
-            level = (weights.detach().cumsum(dim=-1)[..., :-1] <= of_gate).sum(dim=-1)
-            taken = (self.mover.at(chosen, record, row) for chosen in level)
-            return torch.stack([self.whole(groups, rows, of_numbers) for groups in taken])
+            level = (opened.detach().cumsum(dim=-1)[..., :-1] <= of_gate.index_select(0, moving)).sum(dim=-1)
+            taken = (placed(self.mover.at(chosen, record, own)) for chosen in level)
+            released = [self.whole(groups, rows, of_numbers) for groups in taken]
+            return torch.stack(released) if len(released) > 1 else released[0].unsqueeze(0)  # one needs no copy
 
         def chances() -> Tensor:
             return torch.einsum("arg,mra->mrg", torch.stack(choices()), weights)
@@ -82,6 +87,8 @@ class Transport(Encoder):
         def atoms() -> Tensor:
             return torch.stack([self.whole(groups, rows, of_numbers) for groups in choices()])
 
+        closed = torch.eye(1, 1 + self.spec.levels, dtype=opened.dtype, device=opened.device)
+        weights = closed.expand(len(opened), len(rows), -1).index_copy(1, moving, opened)
         return Release(drawn, chances, atoms, weights)
 
     def whole(self, groups: Tensor, rows: Tensor, uniform: Tensor) -> Tensor:
@@ -130,11 +137,14 @@ class Mover(nn.Module):
         shown = (part.index_select(0, moving[:, 0]) for part in (row, sensitive))
         return torch.cat([self.columns.prepare(*shown), moving], dim=1)
 
-    def draw(self, proposal: Tensor, row: Tensor, uniform: Tensor) -> Tensor:
-        """One record a row, as one-hot groups."""
-        moving = proposal[:, -1].long()
-        own, chance = (part.index_select(0, moving) for part in (row, uniform))
-        return row.index_copy(0, moving, self.columns.draw(proposal[:, :-1], own, chance))
+    @staticmethod
+    def moving(proposal: Tensor) -> Tensor:
+        """Where the rows of a proposal stand."""
+        return proposal[:, -1].long()
+
+    def draw(self, proposal: Tensor, own: Tensor, uniform: Tensor) -> Tensor:
+        """One record for each row of a proposal, as one-hot groups. own: these rows as they are."""
+        return self.columns.draw(proposal[:, :-1], own, uniform)
 
     def at(self, level: Tensor, record: Tensor, row: Tensor) -> Tensor:
         """What each row releases at its level: 0 is the row itself."""

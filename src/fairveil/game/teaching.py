@@ -21,6 +21,7 @@ from fairveil.game.problem import Problem, Rows
 from fairveil.objectives import Distortion
 from fairveil.objectives.distortion import Release
 from fairveil.progress import progress
+from fairveil.randomness import seen_slots
 
 #: How often the validation pairs are looked at, and after how many looks without gain the lessons end.
 _LOOKS, _PATIENCE = 15, 4
@@ -181,8 +182,7 @@ class _Lessons:
         device = self.x.device
         index = torch.randint(len(self.sources), (size,), generator=generator, device=device)
         row, record = self._pairs(encoder, index)
-        seen = torch.rand(row.shape, generator=generator, device=device) >= _DROPOUT
-        hidden = row * seen / (1.0 - _DROPOUT)
+        hidden = row * seen_slots(len(row), row.shape[1], _DROPOUT, generator, row.dtype)
         return encoder.mover.columns.nats(row, self.sensitive[self.sources[index]], record, hidden).mean()
 
     def all(self, encoder: Transport) -> Tensor:
