@@ -16,7 +16,7 @@ from fairveil.errors import TrainingFailed
 from fairveil.game.checkpoint import load_checkpoint, save_checkpoint
 from fairveil.game.history import History, Round
 from fairveil.game.problem import Problem, Rows
-from fairveil.game.step import EncoderAim, Look, advantages_of, distortion_spread, encoder_aim, panel_losses
+from fairveil.game.step import EncoderAim, Look, advantages_of, distortion_of, encoder_aim, panel_losses
 from fairveil.game.teaching import teach
 from fairveil.objectives import ConstraintState, Mistakes
 from fairveil.objectives.distortion import Release
@@ -237,9 +237,9 @@ class Game:
         means, variances, found, wrong, shares = [], [], [], [], []
         for piece in rows.pieces():
             release = encoder(piece.x, piece.sensitive, encoder.noise(len(piece), self.generator))
-            distortion = self.problem.bounds.of_rows(self.problem.distortion.expected(release, piece.x))
+            distortion, spread = distortion_of(self.problem, release, piece.x)
             means.append(distortion.mean(dim=1))
-            variances.append(distortion_spread(self.problem, release, piece.x, distortion).square())
+            variances.append(spread.square())
             found.append(panel_losses(self.panel, losses, release, piece.secrets, importance=piece.importance))
             if self.problem.loss.discrete:
                 wrong.append(panel_losses(self.panel, [Mistakes()] * len(losses), release, piece.secrets)[:, joint])

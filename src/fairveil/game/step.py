@@ -120,9 +120,8 @@ def encoder_aim(
 ) -> EncoderAim:
     """-L + lambda task + constraint (`eq:generalopt-oneApp`, `eq:penaltymethodsupp`), summed over members."""
     leak = strongest(advantages_of(problem, look.adversaries), problem.training.softness)
-    rows = problem.bounds.of_rows(problem.distortion.expected(release, batch.x))
+    rows, spread = distortion_of(problem, release, batch.x)
     violation = problem.bounds.violation(rows.mean(dim=1), aim)
-    spread = distortion_spread(problem, release, batch.x, rows)
     total = leak + problem.constraint.term(state, violation)
     # Within the bound, distortion is worth a little by itself: where adversaries happen to find nothing, the budget is
     # spent all the same. At the bound this only raises its price by as much.
@@ -133,16 +132,21 @@ def encoder_aim(
     return EncoderAim(total.sum(), violation, spread)
 
 
-def distortion_spread(problem: Problem, release: Release, x: Tensor, expected: Tensor) -> Tensor:
-    """Deviation over rows of the distortion as held-out rows will show it: (members, constraints)."""
+def distortion_of(problem: Problem, release: Release, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Distortion of each row, averaged over the draw: (members, rows, constraints); and its deviation over rows as
+    held-out rows will show it: (members, constraints).
+    """
     if release.atoms is not None and release.atoms.dim() == 3 and release.weights is not None:
-        # What is verified is a mean over a few draws, so that a part of their own spread is left.
         assert isinstance(problem.distortion, Distortion)
-        squares = problem.bounds.of_rows(problem.distortion.of_atoms(release.atoms, x)).square()
-        within = torch.einsum("ark,mra->mrk", squares, release.weights) - expected.square()
-        return (expected.var(dim=1) + within.clamp_min(0.0).mean(dim=1) / DRAWS).detach().sqrt()
+        each = problem.bounds.of_rows(problem.distortion.of_atoms(release.atoms, x))
+        rows = torch.einsum("ark,mra->mrk", each, release.weights)
+        # What is verified is a mean over a few draws, so that a part of their own spread is left.
+        expected = rows.detach()
+        within = torch.einsum("ark,mra->mrk", each.square(), release.weights.detach()) - expected.square()
+        return rows, (expected.var(dim=1) + within.clamp_min(0.0).mean(dim=1) / DRAWS).sqrt()
+    rows = problem.bounds.of_rows(problem.distortion.expected(release, x))
     if release.squares is None:
-        return expected.detach().std(dim=1)
+        return rows, rows.detach().std(dim=1)
     # A closed form has no spread of its own; the draws that will be verified have.
     drawn = problem.distortion.expected(replace(release, squares=None), x)
-    return problem.bounds.of_rows(drawn).detach().std(dim=1)
+    return rows, problem.bounds.of_rows(drawn).detach().std(dim=1)
