@@ -15,14 +15,15 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
+from common import fit_and_judge
 from fairveil import FairFrontier
 from fairveil.auditing import probe
 from fairveil.datasets import load_adult
 from fairveil.datasets.adult import Case
 from fairveil.game import default_training
+from fairveil.objectives import AlphaLoss
 from variants import PLAYED
 
 DRAWS = 4
@@ -51,6 +52,10 @@ VARIANTS: dict[str, dict] = {
     "warm starts along budgets": {},
     "gates of 256 hidden units": {},
     "2000 steps": {"steps": 2000},
+    "ten times the weight decay of adversaries": {"adversary_decay": 3.0},
+    "adversaries do not see half of the slots": {"adversary_dropout": 0.5, "adversary_decay": 1.0},
+    "alpha-loss, alpha 2": {"loss": AlphaLoss(2.0)},
+    "alpha-loss, alpha 5": {"loss": AlphaLoss(5.0)},
     "family at half price": {},
     "family at twice the price": {},
     "columns priced by what they tell of others": {},
@@ -64,15 +69,14 @@ VARIANTS: dict[str, dict] = {
 
 def row(name: str, changes: dict, seed: int, budgets: Sequence[float], case: Case) -> list[dict]:
     train, _ = load_adult(case)
-    order = np.random.default_rng(0).permutation(len(train))
-    judge, fit = np.sort(order[: len(order) // 5]), np.sort(order[len(order) // 5 :])
-    parts = [(train.X.iloc[i], train.S.iloc[i], train.targets["salary"].iloc[i]) for i in (fit, judge)]
+    parts = [(train.X.iloc[i], train.S.iloc[i], train.targets["salary"].iloc[i]) for i in fit_and_judge(len(train))]
     start = time.monotonic()
     architecture = changes.get("architecture", "transport")
-    settings = {name: value for name, value in changes.items() if name != "architecture"}
+    settings = {name: value for name, value in changes.items() if name not in ("architecture", "loss")}
     training = replace(default_training(architecture), **settings)
     frontier = FairFrontier(budgets, architecture=architecture, sees_sensitive=True, training=training,
-                            random_state=seed, progress=False, unseen="most_frequent")  # fmt: skip
+                            loss=changes.get("loss", "log"), random_state=seed, progress=False,
+                            unseen="most_frequent")  # fmt: skip
     with PLAYED.get(name, nullcontext)():
         frontier.fit(parts[0][0], sensitive_features=parts[0][1])
     seconds = time.monotonic() - start
