@@ -34,6 +34,7 @@ audit: $(VENV)/.installed  ## whether the audit can be believed (about 45 minute
 
 ablation: $(VENV)/.installed  ## variants of the game on UCI Adult, judged on validation rows (about an hour)
 	$(BIN)/python benchmarks/ablation.py
+	$(BIN)/python benchmarks/matched.py
 
 compare: $(VENV)/.installed  ## fair predictors and representations for a known task, ours and others' (26 minutes)
 	$(BIN)/python benchmarks/known_task.py --picture docs/known_task.png

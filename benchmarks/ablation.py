@@ -53,7 +53,7 @@ VARIANTS: dict[str, dict] = {
     "gates of 256 hidden units": {},
     "2000 steps": {"steps": 2000},
     "ten times the weight decay of adversaries": {"adversary_decay": 3.0},
-    "adversaries do not see half of the slots": {"adversary_dropout": 0.5, "adversary_decay": 1.0},
+    "adversaries do not see half of the slots, decay 1": {"adversary_dropout": 0.5, "adversary_decay": 1.0},
     "alpha-loss, alpha 2": {"loss": AlphaLoss(2.0)},
     "alpha-loss, alpha 5": {"loss": AlphaLoss(5.0)},
     "family at half price": {},

@@ -9,8 +9,6 @@ What such a release tells of sex is what the two samples differ by. What it keep
 encoder can keep that makes one group look like the other row by row, at these prices.
 """
 
-from contextlib import nullcontext
-
 import numpy as np
 import pandas as pd
 import torch
@@ -44,12 +42,13 @@ def matched(prices: dict[str, float], size: int) -> dict[str, float]:
     schema = Schema.infer(train.X)
     x = Codec(schema).encode(read_table(train.X).arrow)
     secret = (train.S["sex"] == "Female").to_numpy().astype(int)
-    with priced(prices)() if prices else nullcontext():
+    plain = make_distortion("auto", schema.layout, "sampled")
+    with priced(prices)():
         distortion = make_distortion("auto", schema.layout, "sampled")
     generator = np.random.default_rng(1)
 
     def released(rows: np.ndarray) -> tuple[np.ndarray, float]:
-        """For each of the rows the one that is released for it, and what that costs."""
+        """For each of the rows the one that is released for it, and the mean distortion at plain prices."""
         own, groups = x[rows], x[rows][:, schema.layout.grouped]
 
         def cost(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -59,7 +58,8 @@ def matched(prices: dict[str, float], size: int) -> dict[str, float]:
         pairs = couple(cost, secret[rows], generator, size=size, reference=0)
         shown = rows.copy()
         shown[pairs.sources] = rows[pairs.targets]
-        return shown, pairs.cost
+        dear, fixed = plain.prices(own[pairs.sources])
+        return shown, float((fixed + (dear * groups[pairs.targets]).sum(dim=1)).sum()) / len(rows)
 
     fit, judge = fit_and_judge(len(train))
     learned, spent = released(fit)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fairveil import ClippedWarning, Column, InputError, Schema
 from fairveil.codec import Codec
 from fairveil.columns import MOST_BINS
+from fairveil.sensitive import describe_sensitive
 from fairveil.tables import read_table
 
 
@@ -250,3 +251,19 @@ def test_a_column_by_hand():
     codec = Codec(schema)
     table = pa.table({"x": [0.123456789, -5.0]})
     np.testing.assert_allclose(codec.decode(codec.encode(table))["x"].to_numpy(), [0.123456789, -5.0], rtol=1e-6)
+
+
+def test_joint_classes_are_found_and_unseen_combinations_refused():
+    seen = pa.table({"a": ["x", "y", "x", "z"], "b": [1, 0, 0, 1]})
+    sensitive = describe_sensitive(seen, discrete=True)
+    by_hand = [sensitive.joint.index(tuple(combo)) for combo in sensitive.codes(seen).tolist()]
+    assert sensitive.classes_of(seen).tolist() == by_hand
+    assert len(set(by_hand)) == 4
+    with pytest.raises(InputError, match=r"combination of values not seen in fit \(row 1\)"):
+        sensitive.classes_of(pa.table({"a": ["x", "z", "y"], "b": [1, 0, 0]}))
+
+
+def test_bins_are_found_by_the_number_itself_and_not_by_its_tensor():
+    column = Column("n", "continuous", family="number", lower=0.0, upper=1e6, grid=0.01, starts=(0.0, 999999.99))
+    encoded = Codec(Schema((column,))).encode(pa.table({"n": [999999.98, 999999.99]}))
+    assert encoded[:, :2].tolist() == [[1.0, 0.0], [0.0, 1.0]]

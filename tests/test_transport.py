@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,10 +16,12 @@ import fairveil as fv
 from fairveil import FairEncoder, FairFrontier, InputError, Schema, Training
 from fairveil.adversaries import Opponent, Panel
 from fairveil.auditing import probe
+from fairveil.bound import DRAWS
 from fairveil.codec import Codec
 from fairveil.encoders import EncoderSpec, build_encoder
 from fairveil.encoders.inturn import ColumnsInTurn
-from fairveil.game.step import panel_losses
+from fairveil.game import Bounds
+from fairveil.game.step import distortion_of, panel_losses
 from fairveil.objectives import LogLoss, make_distortion
 from fairveil.tables import read_table
 from helpers import people
@@ -169,6 +172,33 @@ def test_averages_over_the_gate_are_exact():
     expected = distortion.expected(release, x).sum(dim=-1)
     of_atoms = torch.stack([(prices * atom[:, schema.layout.grouped]).sum(dim=1) + fixed for atom in release.atoms])
     assert torch.allclose(expected, torch.einsum("ar,mra->mr", of_atoms, release.weights), atol=1e-3)
+
+
+def test_the_spread_of_distortion_is_that_of_a_mean_of_draws():
+    frame, _, _ = people(300)
+    schema, encoder, x = transport(frame)
+    release = drawn_from(encoder, x, F.one_hot(torch.arange(300) % 2, 2).float())
+    distortion = make_distortion("auto", schema.layout, "sampled")
+    problem = SimpleNamespace(distortion=distortion, bounds=Bounds.of([1.0, 2.0]))
+    rows, spread = distortion_of(problem, release, x)
+    assert torch.allclose(rows[..., 0], distortion.expected(release, x).sum(dim=-1), atol=1e-5)
+    assert rows.requires_grad
+    assert not spread.requires_grad
+    each = distortion.of_atoms(release.atoms, x).sum(dim=-1).T  # (rows, atoms)
+    generator = torch.Generator().manual_seed(0)
+    for member in range(2):
+        simulated = []
+        for _ in range(100):
+            level = torch.multinomial(release.weights[member].detach(), DRAWS, replacement=True, generator=generator)
+            simulated.append(each.gather(1, level).mean(dim=1).var())
+        assert spread[member, 0].item() == pytest.approx(float(torch.stack(simulated).mean().sqrt()), rel=0.03)
+
+
+def test_a_uniform_number_beyond_the_last_sum_draws_the_last_value():
+    columns = in_turn(Schema.infer(read_table(letters())))
+    row = torch.zeros(3, 9)
+    drawn = columns.draw(columns.prepare(row, torch.zeros(3, 2)), row, torch.full((3, 3), 1.0))
+    assert torch.equal(drawn, torch.tensor([0, 0, 1, 0, 1, 0, 0, 0, 1.0]).expand(3, -1))
 
 
 def test_the_level_drawn_follows_the_weights():

@@ -43,16 +43,18 @@ class Codec:
             raise InputError(problems)
         layout = self.schema.layout
         out = np.zeros((table.num_rows, layout.width), dtype=np.float32)
+        numbers = []
         for index, column in enumerate(layout.numbers):
             _warn_of_clipping(column, read[column.name].values)
-            out[:, layout.group_width + index] = _encode_number(column, read[column.name])
+            numbers.append(_encode_number(column, read[column.name]))
+            out[:, layout.group_width + index] = numbers[-1]
         rows = np.arange(table.num_rows)
         for group in layout.groups:
             seen = read[group.column.name]
             if group.number is None:
                 codes = _codes(group.column, seen)
             else:
-                codes = _bins(group.column, seen, out[:, layout.group_width + group.number])
+                codes = _bins(group.column, seen, numbers[group.number])
             out[rows, group.start + codes] = 1.0
         return torch.from_numpy(out)
 
@@ -176,8 +178,8 @@ def _codes(column: Column, seen: _Seen) -> np.ndarray:
 
 
 def _bins(column: Column, seen: _Seen, encoded: np.ndarray) -> np.ndarray:
-    """The bin of each number; the slot behind the last one for a missing number. encoded: as the tensor holds it."""
-    numbers = encoded.astype(np.float64) * column.scale + column.center
+    """The bin of each number; the slot behind the last one for a missing number. encoded: by `_encode_number`."""
+    numbers = encoded * column.scale + column.center
     starts = np.asarray(column.starts or (-np.inf,))
     codes = np.searchsorted(starts, numbers + 0.5 * (column.grid or 0.0), side="right") - 1
     codes[seen.missing] = len(starts)

@@ -117,7 +117,7 @@ class Transport(Encoder):
 class Mover(nn.Module):
     """Proposes records; the same for all members, and fixed when the game begins.
 
-    stays: (classes of S,), 1 for the reference class, whose rows are proposed as they are. levels: (levels, group
+    stays: (classes of S,), 1 for the reference class, whose rows stay as they are. levels: (levels, group
     width), 1 for the slots that a level takes from the record.
     """
 

@@ -142,7 +142,7 @@ def distortion_of(problem: Problem, release: Release, x: Tensor) -> tuple[Tensor
         rows = torch.einsum("ark,mra->mrk", each, release.weights)
         # What is verified is a mean over a few draws, so that a part of their own spread is left.
         expected = rows.detach()
-        within = torch.einsum("ark,mra->mrk", each.square(), release.weights.detach()) - expected.square()
+        within = torch.einsum("ark,mra->mrk", each.detach().square(), release.weights.detach()) - expected.square()
         return rows, (expected.var(dim=1) + within.clamp_min(0.0).mean(dim=1) / DRAWS).sqrt()
     rows = problem.bounds.of_rows(problem.distortion.expected(release, x))
     if release.squares is None:
