@@ -232,7 +232,7 @@ def test_a_visible_attribute_is_hidden_and_another_is_kept():
     (x, s, y), (x_test, s_test, y_test) = squares(1500, seed=1), squares(600, seed=2)
     assert found(x, x_test, s, s_test) > 0.95
     # To make both patches alike takes about half of their difference squared, 16 x 0.075^2 = 0.09; noise takes more.
-    training = replace(TRAINING, steps=400, adversary_steps=2, learning_rate=4e-3, adversary_learning_rate=6e-3,
+    training = replace(TRAINING, steps=800, adversary_steps=2, learning_rate=4e-3, adversary_learning_rate=6e-3,
                        adversary_hidden=(("conv8", 32), (64,)), adversary_decay=0.1)  # fmt: skip
     encoder = fv.FairEncoder(1.5, architecture="feedforward", training=training, progress=False, random_state=0)
     encoder.fit(x, sensitive_features=s)
@@ -240,7 +240,7 @@ def test_a_visible_attribute_is_hidden_and_another_is_kept():
     changed = np.square(after - x_test).sum(axis=(1, 2)).mean()
     assert changed <= 1.5
     assert abs(changed - encoder.distortion_.mean) < 0.1
-    assert found(released, after, s, s_test) < 0.8  # 1,200 rows to learn from: far from the optimum, and far from 0.95
+    assert found(released, after, s, s_test) < 0.75  # 1,200 rows to learn from: far from the optimum, and far from 0.95
     assert found(released, after, y, y_test) > 0.9
 
 
