@@ -32,7 +32,7 @@ theory: $(VENV)/.installed  ## learned encoders against exact optima, k-NN infor
 audit: $(VENV)/.installed  ## whether the audit can be believed (about 45 minutes)
 	$(BIN)/python benchmarks/audit.py
 
-ablation: $(VENV)/.installed  ## variants of the game on UCI Adult, judged on validation rows (about an hour)
+ablation: $(VENV)/.installed  ## variants of the game on UCI Adult, judged on validation rows (about an hour and a half)
 	$(BIN)/python benchmarks/ablation.py
 	$(BIN)/python benchmarks/matched.py
 

@@ -24,7 +24,7 @@ from fairveil.datasets import load_adult
 from fairveil.datasets.adult import Case
 from fairveil.game import default_training
 from fairveil.objectives import AlphaLoss
-from variants import PLAYED
+from variants import PLAYED, PRICES
 
 DRAWS = 4
 BUDGETS = (0.7, 1.1, 1.4, 1.8)
@@ -56,9 +56,7 @@ VARIANTS: dict[str, dict] = {
     "adversaries do not see half of the slots, decay 1": {"adversary_dropout": 0.5, "adversary_decay": 1.0},
     "alpha-loss, alpha 2": {"loss": AlphaLoss(2.0)},
     "alpha-loss, alpha 5": {"loss": AlphaLoss(5.0)},
-    "family at half price": {},
-    "family at twice the price": {},
-    "columns priced by what they tell of others": {},
+    **{name: {} for name in PRICES},
     "kernel distance as a companion": {},
     "feedforward": {"architecture": "feedforward"},
     "feedforward: adversaries slower, dropout 0.2": {

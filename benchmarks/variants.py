@@ -141,12 +141,15 @@ def kernel_companion(plain: Callable[..., EncoderAim]) -> Callable[..., EncoderA
     return aim
 
 
-#: For each column the sum of its mutual information with the others, over the mean of these sums; that of `education`
-#: and `education-num`, which are the same, with each other left out.
-BY_INFORMATION = {
-    "relationship": 2.00, "age": 1.22, "workclass": 0.91, "education": 0.84, "marital-status": 1.92, "occupation": 1.84,
-    "race": 0.30, "native-country": 0.50, "capital-gain": 0.45, "capital-loss": 0.27, "hours-per-week": 0.91,
-    "education-num": 0.84,
+#: Other prices of columns. The last are, for each column, the sum of its mutual information with the others over the
+#: mean of these sums; `education` and `education-num`, which say the same, are left out of each other's sum.
+PRICES = {
+    "family at half price": {"marital-status": 0.5, "relationship": 0.5},
+    "family at twice the price": {"marital-status": 2.0, "relationship": 2.0},
+    "columns priced by what they tell of others": {
+        "relationship": 2.00, "age": 1.22, "workclass": 0.91, "education": 0.84, "marital-status": 1.92,
+        "occupation": 1.84, "race": 0.30, "native-country": 0.50, "capital-gain": 0.45, "capital-loss": 0.27,
+        "hours-per-week": 0.91, "education-num": 0.84},
 }  # fmt: skip
 
 
@@ -162,8 +165,6 @@ PLAYED: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "extra-gradient, from the past": played_by(Optimistic),
     "warm starts along budgets": played_by(AlongBudgets),
     "gates of 256 hidden units": lambda: patch.object(transport, "_GATE", (256,)),
-    "family at half price": priced({"marital-status": 0.5, "relationship": 0.5}),
-    "family at twice the price": priced({"marital-status": 2.0, "relationship": 2.0}),
-    "columns priced by what they tell of others": priced(BY_INFORMATION),
+    **{name: priced(prices) for name, prices in PRICES.items()},
     "kernel distance as a companion": lambda: patch.object(loop, "encoder_aim", kernel_companion(loop.encoder_aim)),
 }
