@@ -37,4 +37,4 @@ def test_adversaries_lose_slots_in_training_alone_in_either_memory_order():
         (rows.t().contiguous().t(), seen_slots(6, 2000, 0.5, torch.Generator().manual_seed(2), torch.float32).t()),
     ):
         assert torch.allclose(panel(released, torch.Generator().manual_seed(2))[0], panel(rows * factors)[0], atol=1e-5)
-        assert torch.equal(panel(released)[0], panel(rows)[0])
+        torch.testing.assert_close(panel(released)[0], panel(rows)[0])  # but for the order of sums

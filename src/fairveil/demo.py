@@ -1,7 +1,6 @@
 """The main job on real data: learn a frontier on UCI Adult, release a censored table, show what attackers find."""
 
 import json
-import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from fairveil.errors import InputError
 from fairveil.estimators import FairEncoder, FairFrontier
 from fairveil.game import default_training, shortened
 from fairveil.metrics import Estimate
+from fairveil.randomness import SystemRandom
 from fairveil.release.writing import check_target
 from fairveil.whole import replacing
 
@@ -99,7 +99,7 @@ def release_shuffled(encoder: FairEncoder, split: Split) -> Shuffled:
     seed = encoder.random_state
     released = encoder.set_params(random_state=None).transform(split.X, sensitive_features=split.S)
     encoder.set_params(random_state=seed)
-    order = np.random.default_rng(secrets.randbits(128)).permutation(len(released))
+    order = np.argsort(SystemRandom().keys(len(released)), kind="stable")
     return Shuffled(released.iloc[order].reset_index(drop=True), split.take(order))
 
 

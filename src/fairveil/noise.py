@@ -17,10 +17,11 @@ from torch import Tensor
 from fairveil.codec import Codec
 from fairveil.encoders.heads import Snap
 from fairveil.errors import InputError, must_be
-from fairveil.estimators.inputs import seed_from
+from fairveil.estimators.inputs import draw_source
 from fairveil.estimators.table import TableTransformer
 from fairveil.objectives import Distortion
 from fairveil.objectives.distortion import Release
+from fairveil.randomness import ByteSource, normal
 from fairveil.schema import Layout, Schema
 
 #: Rows on which the noise for mixed tables is set to its budget.
@@ -95,8 +96,8 @@ class NoiseTransformer(TableTransformer):
         self.schema_: Schema = (self.schema or Schema.infer(table)).without_bins()
         layout = self.schema_.layout
         if layout.groups:
-            generator = torch.Generator().manual_seed(seed_from(self.random_state))
-            self.deviation_ = self._calibrate(Codec(self.schema_).encode(table.arrow), generator)
+            source = draw_source(self.random_state, type(self).__name__, table.arrow)
+            self.deviation_ = self._calibrate(Codec(self.schema_).encode(table.arrow), source)
         else:
             self.deviation_ = math.sqrt(self.budget / max(len(layout.numbers), 1))
         return self
@@ -106,9 +107,9 @@ class NoiseTransformer(TableTransformer):
         check_is_fitted(self, "deviation_")
         table = self._read(X, reset=False)
         codec = Codec(self.schema_)
-        generator = torch.Generator().manual_seed(seed_from(self.random_state))
+        source = draw_source(self.random_state, type(self).__name__, table.arrow)
         rows = codec.encode(table.arrow)
-        noisy = _noisy(rows, self.deviation_ * self._unit(rows.shape, generator), self.schema_.layout)
+        noisy = _noisy(rows, self.deviation_ * self._unit(len(rows), rows.shape[1], source), self.schema_.layout)
         return table.like_origin(codec.decode(noisy), keep_types=True)
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
@@ -116,14 +117,14 @@ class NoiseTransformer(TableTransformer):
         check_is_fitted(self, "deviation_")
         return np.asarray([column.name for column in self.schema_.seen], dtype=object)
 
-    def _unit(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
+    def _unit(self, rows: int, columns: int, source: ByteSource) -> Tensor:
         """Noise of mean 0 and variance 1."""
         raise NotImplementedError  # abstract
 
-    def _calibrate(self, rows: Tensor, generator: torch.Generator) -> float:
+    def _calibrate(self, rows: Tensor, source: ByteSource) -> float:
         """The deviation at which these rows are changed by the budget, or as far as noise can change them."""
         rows, layout = rows[:_CALIBRATION_ROWS], self.schema_.layout
-        unit, distortion = self._unit(rows.shape, generator), Distortion(layout)
+        unit, distortion = self._unit(len(rows), rows.shape[1], source), Distortion(layout)
 
         def spent(deviation: float) -> float:
             noisy = _noisy(rows, deviation * unit, layout)
@@ -141,8 +142,8 @@ class NoiseTransformer(TableTransformer):
 class LaplaceNoise(NoiseTransformer):
     """Laplace noise: of scale sqrt(D / (2 d)) on each of d numbers."""
 
-    def _unit(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
-        uniform = torch.rand(shape, generator=generator, dtype=torch.float64) - 0.5
+    def _unit(self, rows: int, columns: int, source: ByteSource) -> Tensor:
+        uniform = source.double(rows, columns) - 0.5
         scaled = -torch.sign(uniform) * torch.log1p(-2.0 * uniform.abs()) / math.sqrt(2.0)
         return scaled.to(torch.float32)
 
@@ -150,8 +151,8 @@ class LaplaceNoise(NoiseTransformer):
 class GaussianNoise(NoiseTransformer):
     """Gaussian noise: of variance D / d on each of d numbers."""
 
-    def _unit(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
-        return torch.randn(shape, generator=generator)
+    def _unit(self, rows: int, columns: int, source: ByteSource) -> Tensor:
+        return normal(source, rows, columns)
 
 
 def _noisy(rows: Tensor, noise: Tensor, layout: Layout) -> Tensor:

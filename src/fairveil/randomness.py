@@ -1,50 +1,140 @@
-"""Where draws come from: a seeded generator, or the operating system.
+"""Where draws come from.
 
-Whoever knows the seed of a release can undo its noise. Files are therefore drawn from `SystemRandom`: the operating
-system's cryptographic stream, of which nothing is stored.
+Whoever can repeat the draws of a release can undo its noise. torch's CPU generator keeps 32 bits of its seed, and all
+of them can be tried in two minutes, so nothing that is handed on is drawn from it. Releases come from a `ByteSource`:
+the operating system's cryptographic stream, or a stream of the same strength under a key. torch generators are for
+training and for measurements.
 """
 
+import hashlib
 import math
 import os
+from typing import Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+_KEY_BYTES = 32
 
-class SystemRandom:
-    """Numbers from the operating system's cryptographic stream. There is no seed, and no draw can be repeated."""
+
+class ByteSource:
+    """Numbers made from cryptographic bytes."""
 
     device = torch.device("cpu")
 
+    def bytes(self, rows: int, columns: int) -> NDArray[np.uint8]:
+        """Uniform bytes, (rows, columns), never the same ones again."""
+        raise NotImplementedError  # abstract
+
+    def part(self, start: int, stop: int) -> Self:
+        """The source of rows `start` to `stop` of a batch; any row is as good as another unless a subclass says so."""
+        return self
+
     def uniform(self, rows: int, columns: int) -> Tensor:
         """In [0, 1), on the same grid of 2^-24 as torch's own: float32."""
-        bits = np.frombuffer(os.urandom(4 * rows * columns), dtype=np.uint32) >> 8
-        return torch.from_numpy((bits * np.float32(2.0**-24)).astype(np.float32).reshape(rows, columns))
+        bits = self.bytes(rows, 4 * columns).view(np.uint32).reshape(rows, columns) >> 8
+        return torch.from_numpy((bits * np.float32(2.0**-24)).astype(np.float32))
 
-    def normal(self, rows: int, columns: int) -> Tensor:
-        """Standard normal, by the inverse of its distribution at a uniform number of 53 bits."""
-        bits = np.frombuffer(os.urandom(8 * rows * columns), dtype=np.uint64) >> 11
-        inside = torch.from_numpy(((bits + 0.5) * 2.0**-53).reshape(rows, columns))
-        drawn: Tensor = torch.special.ndtri(inside)
-        return drawn.float()
+    def double(self, rows: int, columns: int) -> Tensor:
+        """In (0, 1), at the middles of a grid of 2^-53: float64."""
+        bits = self.bytes(rows, 8 * columns).view(np.uint64).reshape(rows, columns) >> 11
+        return torch.from_numpy((bits + 0.5) * 2.0**-53)
+
+    def keys(self, rows: int) -> NDArray[np.uint64]:
+        """Independent whole numbers of 63 bits."""
+        return np.asarray(self.bytes(rows, 8).view(np.uint64).reshape(rows) >> np.uint64(1))
 
 
-RandomSource = torch.Generator | SystemRandom
+class SystemRandom(ByteSource):
+    """The operating system's cryptographic stream. There is no seed, and no draw can be repeated."""
+
+    def bytes(self, rows: int, columns: int) -> NDArray[np.uint8]:
+        """From the operating system."""
+        return np.frombuffer(os.urandom(rows * columns), dtype=np.uint8).reshape(rows, columns)
+
+
+class KeyedStream(ByteSource):
+    """SHAKE-256 of a key and a counter: whoever lacks the key cannot tell it from chance, whoever has it can repeat it.
+
+    material: what the key is made from, such as a seed and a table; all of its bits count.
+    """
+
+    def __init__(self, *material: bytes) -> None:
+        digest = hashlib.sha256()
+        for part in material:
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+        self._key = digest.digest()
+        self._calls = 0
+
+    def bytes(self, rows: int, columns: int) -> NDArray[np.uint8]:
+        """The next bytes of the stream."""
+        self._calls += 1
+        drawn = hashlib.shake_256(self._key + self._calls.to_bytes(8, "big")).digest(rows * columns)
+        return np.frombuffer(drawn, dtype=np.uint8).reshape(rows, columns)
+
+
+class RowStream(ByteSource):
+    """Bytes that depend on a secret and on each row's own key: rows with one key are drawn alike, in any batch.
+
+    keys: (rows, n) bytes that identify a row.
+    """
+
+    def __init__(self, secret: bytes, keys: NDArray[np.uint8]) -> None:
+        self._secret = secret
+        self._keys = keys
+        self._calls = 0
+
+    def part(self, start: int, stop: int) -> Self:
+        """The source of some rows."""
+        return type(self)(self._secret, self._keys[start:stop])
+
+    def bytes(self, rows: int, columns: int) -> NDArray[np.uint8]:
+        """The next bytes of every row."""
+        if rows != len(self._keys):
+            raise ValueError(f"This source has the keys of {len(self._keys)} rows, and {rows} were asked for.")
+        self._calls += 1
+        start = hashlib.shake_256(self._secret + self._calls.to_bytes(8, "big"))
+        out = bytearray()
+        for key in self._keys:
+            row = start.copy()
+            row.update(key.tobytes())
+            out += row.digest(columns)
+        return np.frombuffer(bytes(out), dtype=np.uint8).reshape(rows, columns)
+
+
+RandomSource = torch.Generator | ByteSource
+
+
+def new_secret() -> bytes:
+    """A secret for a stream, from the operating system."""
+    return os.urandom(_KEY_BYTES)
+
+
+def whole_number_bytes(number: int) -> bytes:
+    """All bits of a whole number of any size."""
+    return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+
+
+def source_of_rows(source: RandomSource, start: int, stop: int) -> RandomSource:
+    """Where the draws of rows `start` to `stop` of a batch come from."""
+    return source.part(start, stop) if isinstance(source, ByteSource) else source
 
 
 def uniform(source: RandomSource, rows: int, columns: int) -> Tensor:
-    """Uniform in [0, 1): (rows, columns)."""
-    if isinstance(source, SystemRandom):
+    """Uniform in [0, 1): (rows, columns), float32."""
+    if isinstance(source, ByteSource):
         return source.uniform(rows, columns)
     return torch.rand(rows, columns, generator=source, device=source.device)
 
 
 def normal(source: RandomSource, rows: int, columns: int) -> Tensor:
-    """Standard normal: (rows, columns)."""
-    if isinstance(source, SystemRandom):
-        return source.normal(rows, columns)
+    """Standard normal: (rows, columns), float32; from bytes by the inverse distribution function."""
+    if isinstance(source, ByteSource):
+        drawn: Tensor = torch.special.ndtri(source.double(rows, columns))
+        return drawn.float()
     return torch.randn(rows, columns, generator=source, device=source.device)
 
 
@@ -62,10 +152,3 @@ def seen_slots(rows: int, width: int, dropped: float, generator: torch.Generator
     words = bits.view(torch.int16)[:count].view(rows, width)
     threshold = min(round(dropped * 2**16), 2**16 - 1)
     return (words >= threshold - 2**15).to(dtype).mul_(2**16 / (2**16 - threshold))
-
-
-def random_keys(source: RandomSource, rows: int) -> NDArray[np.uint64]:
-    """Independent keys of 63 bits: to sort rows by them is to shuffle them."""
-    if isinstance(source, SystemRandom):
-        return np.frombuffer(os.urandom(8 * rows), dtype=np.uint64) >> np.uint64(1)
-    return torch.randint(2**63 - 1, (rows,), generator=source).numpy().astype(np.uint64)

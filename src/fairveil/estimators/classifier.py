@@ -22,7 +22,7 @@ from fairveil.errors import BudgetNotMet, BudgetWarning, InputError, must_be
 from fairveil.estimators.inputs import (
     Aims,
     Prepared,
-    draw_generator,
+    draw_source,
     given_sensitive,
     pick_device,
     prepare,
@@ -43,6 +43,7 @@ from fairveil.objectives import (
     make_loss,
     score_grid,
 )
+from fairveil.randomness import ByteSource
 from fairveil.schema import Schema
 from fairveil.tables import Table, read_table
 from fairveil.veil import Veil, take_member
@@ -279,8 +280,8 @@ class FairClassifier(ClassifierMixin, ClassifierBase):  # type: ignore[misc]
 
     def predict_proba(self, X: Any, *, sensitive_features: Any = None) -> NDArray[np.float64]:
         """The soft prediction drawn for each row, (rows, classes): all that may be handed on, and all that is fair."""
-        x, shown, generator = self._encode(X, sensitive_features)
-        drawn = self.veil_.values(x, shown, generator).argmax(dim=1).numpy()
+        x, shown, source = self._encode(X, sensitive_features)
+        drawn = self.veil_.values(x, shown, source).argmax(dim=1).numpy()
         return np.asarray(self.scores_[drawn])
 
     def label_chances(self, X: Any, *, sensitive_features: Any = None) -> NDArray[np.float64]:
@@ -288,8 +289,8 @@ class FairClassifier(ClassifierMixin, ClassifierBase):  # type: ignore[misc]
 
         For looking at the classifier, not for handing on: only what is drawn was hidden from adversaries.
         """
-        x, shown, generator = self._encode(X, sensitive_features)
-        chances = self.veil_.release(x, shown, generator).probabilities.double().numpy()
+        x, shown, source = self._encode(X, sensitive_features)
+        chances = self.veil_.release(x, shown, source).probabilities.double().numpy()
         return np.asarray(chances @ np.eye(len(self.classes_))[self.scores_.argmax(axis=1)])
 
     def save(self, path: str | Path) -> None:
@@ -304,12 +305,12 @@ class FairClassifier(ClassifierMixin, ClassifierBase):  # type: ignore[misc]
         predicted = self.predict(X, sensitive_features=sensitive_features)
         return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
-    def _encode(self, X: Any, given: Any) -> tuple[Tensor, Tensor | None, torch.Generator]:
+    def _encode(self, X: Any, given: Any) -> tuple[Tensor, Tensor | None, ByteSource]:
         check_is_fitted(self, "veil_")
         table = self._read(X, reset=False)
         secret = given_sensitive(self.veil_, table, given, "predict")
-        generator = draw_generator(self.random_state, type(self).__name__, table.arrow, secret)
-        return self.veil_.codec.encode(table.arrow), self.veil_.shown(len(table), secret), generator
+        source = draw_source(self.random_state, type(self).__name__, table.arrow, secret)
+        return self.veil_.codec.encode(table.arrow), self.veil_.shown(len(table), secret), source
 
     def get_metadata_routing(self) -> Any:
         """Who asks for `sensitive_features`: `fit`, and predictions only if the classifier sees S."""

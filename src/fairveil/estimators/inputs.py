@@ -18,6 +18,7 @@ from fairveil.errors import InputError, must_be
 from fairveil.game import Rows, Task
 from fairveil.objectives import LogLoss, Loss, SquaredLoss
 from fairveil.pictures import PictureCodec, Pictures, PictureSchema
+from fairveil.randomness import ByteSource, KeyedStream, SystemRandom, whole_number_bytes
 from fairveil.schema import Schema
 from fairveil.sensitive import Sensitive, describe_sensitive
 from fairveil.tables import Table, is_copy, missing_mask, read_columns
@@ -177,39 +178,53 @@ def _positive(owner: str, budget: Any) -> float:
 
 
 def seed_from(random_state: Any, owner: str = "FairEncoder") -> int:
-    """A seed from an int, a numpy generator (which moves on), or the operating system; never from global state."""
+    """A seed for training: from an int, a numpy generator (which moves on), or the operating system."""
     if random_state is None:
         return secrets.randbits(63)
-    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool) and random_state >= 0:
-        return int(random_state)
+    if _is_seed(random_state):
+        return int(random_state) % 2**63
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**63 - 1))
-    raise InputError(must_be(owner, "random_state", "None, a whole number >= 0 or a numpy generator", random_state))
+    raise InputError(_no_random_state(random_state, owner))
 
 
-def draw_generator(
-    random_state: Any, owner: str, table: pa.Table | Pictures, secret: pa.Table | None
-) -> torch.Generator:
-    """The randomness of one release.
+def draw_source(
+    random_state: Any, owner: str, table: pa.Table | Pictures, secret: pa.Table | None = None
+) -> ByteSource:
+    """The randomness of one release. Never a torch generator: its 32 bits can be searched.
 
-    With an int, the same table gets the same draw, and another table another: were draws the same for any table, rows
-    that are released one by one would all be given the same random number.
+    With None it is the operating system's. With an int, the same table gets the same draw, and another table another:
+    were draws the same for any table, rows that are released one by one would all be given the same random number.
     """
-    seed = seed_from(random_state, owner)
-    if isinstance(random_state, (int, np.integer)):
-        digest = hashlib.sha256(seed.to_bytes(16, "big"))
-        for part in (table, secret):
-            if isinstance(part, Pictures):
-                digest.update(np.ascontiguousarray(part.array).tobytes())
-            elif part is not None:
-                sink = pa.BufferOutputStream()
-                with pa.ipc.new_stream(sink, part.schema) as writer:
-                    writer.write_table(part.combine_chunks())
-                digest.update(sink.getvalue())
-        seed = int.from_bytes(digest.digest()[:7], "big")
-    return torch.Generator().manual_seed(seed)
+    if random_state is None:
+        return SystemRandom()
+    if _is_seed(random_state):
+        parts = [_content(part) for part in (table, secret) if part is not None]
+        return KeyedStream(b"fairveil draw", whole_number_bytes(int(random_state)), *parts)
+    if isinstance(random_state, (np.random.RandomState, np.random.Generator)):
+        return KeyedStream(b"fairveil draw", random_state.bytes(32))
+    raise InputError(_no_random_state(random_state, owner))
+
+
+def _is_seed(random_state: Any) -> bool:
+    whole = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
+    return whole and random_state >= 0
+
+
+def _no_random_state(random_state: Any, owner: str) -> str:
+    return must_be(owner, "random_state", "None, a whole number >= 0 or a numpy generator", random_state)
+
+
+def _content(part: pa.Table | Pictures) -> bytes:
+    """A digest of all values."""
+    if isinstance(part, Pictures):
+        return hashlib.sha256(np.ascontiguousarray(part.array).data).digest()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, part.schema) as writer:
+        writer.write_table(part.combine_chunks())
+    return hashlib.sha256(sink.getvalue()).digest()
 
 
 def pick_device(device: str, owner: str = "FairEncoder") -> torch.device:
