@@ -179,7 +179,7 @@ def distortion_of(encoder: FairEncoder, split: Split) -> float:
 
 def paper() -> None:
     train, test = load_adult("I")
-    schema = Schema.infer(train.X, scale="range")
+    schema = Schema.infer(train.X, scale="range", fewest=1)
     rows = []
     for sees in (False, True):
         for budget in (1.0, 3.0):

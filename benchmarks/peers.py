@@ -150,7 +150,7 @@ def noise(kind: str) -> Callable[[Adult], Iterator[Release]]:
 
 
 def paper_setting(adult: Adult) -> Iterator[Release]:
-    schema = fv.Schema.infer(adult.train.X, scale="range")
+    schema = fv.Schema.infer(adult.train.X, scale="range", fewest=1)
     for budget in (1.0, 3.0):
         encoder = fv.FairEncoder({"categorical": budget, "continuous": 0.05}, schema=schema, release="probabilities",
                                  constraint="penalty", training=replace(TRAINING, steps=1000),

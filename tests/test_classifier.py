@@ -67,7 +67,7 @@ def test_the_loss_of_predictions_is_the_mean_over_the_draw(loss):
 
 
 def test_adversaries_of_odds_see_the_pair_of_score_and_truth():
-    schema = Schema.infer(pd.DataFrame({"a": list("xyz") * 5}))
+    schema = Schema.infer(pd.DataFrame({"a": list("xyz") * 10}))
     scores = tuple(map(tuple, score_grid(2, ZeroOneLoss()).tolist()))
     encoder = build_encoder(schema.layout, EncoderSpec(scores=scores, hidden=(4,), given_truth=True), 2)
     encoder.initialise([torch.Generator().manual_seed(i) for i in range(2)])

@@ -119,8 +119,7 @@ def test_fresh_attackers_succeed_before_and_fail_after():
     training = Training(steps=350, hidden=(64, 64), noise_dim=4, adversary_hidden=((64,), (32, 32)), batch_size=512)
     encoder = FairEncoder(2.0, sees_sensitive=True, training=training, progress=False, random_state=0)
     before = encoder.fit_transform(X, sensitive_features=S["sex"])
-    with pytest.warns(UserWarning, match="outside the schema's range"):
-        after = encoder.transform(new, sensitive_features=new_s["sex"])
+    after = encoder.transform(new, sensitive_features=new_s["sex"])
     sex, new_sex = S["sex"] == "f", new_s["sex"] == "f"
     assert attacker_auc(X, sex, new, new_sex) > 0.95  # control: the original data
     shuffled = sex.sample(frac=1, random_state=0).to_numpy()

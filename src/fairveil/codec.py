@@ -3,6 +3,7 @@
 import math
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fairveil.columns import Column, family_of
+from fairveil.dependencies import Link
 from fairveil.errors import ClippedWarning, InputError, rows_named
 from fairveil.schema import Group, Schema
 from fairveil.tables import missing_mask
@@ -38,6 +40,10 @@ class Codec:
 
     def encode(self, table: pa.Table) -> Tensor:
         """Rows as a tensor: one-hot groups, then numbers in units of their scale. Missing is a slot, never a NaN."""
+        return self.encode_rows(table).x
+
+    def encode_rows(self, table: pa.Table) -> "EncodedRows":
+        """Rows as a tensor, and what else is needed of them; every column is read once."""
         read, problems = self._read(table)
         if problems:
             raise InputError(problems)
@@ -49,14 +55,18 @@ class Codec:
             numbers.append(_encode_number(column, read[column.name]))
             out[:, layout.group_width + index] = numbers[-1]
         rows = np.arange(table.num_rows)
+        codes = []
         for group in layout.groups:
             seen = read[group.column.name]
             if group.number is None:
-                codes = _codes(group.column, seen)
+                codes.append(_codes(group.column, seen))
             else:
-                codes = _bins(group.column, seen, numbers[group.number])
-            out[rows, group.start + codes] = 1.0
-        return torch.from_numpy(out)
+                codes.append(_bins(group.column, seen, numbers[group.number]))
+            out[rows, group.start + codes[-1]] = 1.0
+        # Numbers without bins are told apart to a thousandth of their scale.
+        codes += [np.round(1000.0 * numbers[i]).astype(np.int64) for i in layout.free]
+        each = np.stack(codes, axis=1) if codes else np.zeros((table.num_rows, 0), dtype=np.int64)
+        return EncodedRows(self, torch.from_numpy(out), each, read)
 
     def _read(self, table: pa.Table) -> tuple[dict[str, "_Seen"], list[str]]:
         """All columns that can be read, and every problem."""
@@ -82,39 +92,31 @@ class Codec:
         return read, problems
 
     def original(self, table: pa.Table, encoded: Tensor) -> Tensor:
-        """Encoded rows with every number as the caller has it, neither clipped nor put on its grid.
-
-        Distortion is counted from here, so that what a narrow range or a coarse grid takes away is counted too. A
-        category that the schema does not list is lost whatever is released: it is put where its squared distance to
-        every one-hot vector is 2, that of a change.
-        """
-        exact = encoded.clone()
-        for group in self.schema.layout.groups:
-            if group.number is None and self.unseen != "error":
-                values = table[group.column.name]
-                lost = np.flatnonzero((_values(group.column, values) < 0) & ~missing_mask(values))
-                exact[lost, group.start : group.stop] = (1.0 + math.sqrt(1.0 + group.width)) / group.width
-        for index, column in enumerate(self.schema.layout.numbers):
-            numbers = _values(column, table[column.name])
-            scaled = np.where(missing_mask(table[column.name]), 0.0, (numbers - column.center) / column.scale)
-            exact[:, self.schema.layout.group_width + index] = torch.from_numpy(scaled.astype(np.float32))
-        return exact
+        """Encoded rows with every number as the caller has it: see `EncodedRows.original`."""
+        read, _ = self._read(table)
+        return _original(self, encoded, read)
 
     def decode(self, tensor: Tensor) -> pa.Table:
-        """Released rows as a table. Takes tensors as `encode` or a sampled release makes them."""
+        """Released rows as a table. Takes tensors as `encode` or a sampled release makes them.
+
+        Where one column determines another, that holds in the table, whatever the tensor says.
+        """
         layout = self.schema.layout
         array = tensor.detach().cpu().numpy()
+        slots = {group.start: array[:, group.start : group.stop].argmax(axis=1) for group in layout.groups}
+        numbers = [array[:, layout.group_width + index] for index in range(len(layout.numbers))]
+        for link in layout.links:
+            _enforce(link, slots, numbers)
         gone: dict[str, np.ndarray] = {}
         columns: dict[str, pa.Array] = {}
         for group in layout.groups:
-            codes = array[:, group.start : group.stop].argmax(axis=1)
+            codes = slots[group.start]
             if group.number is None:
                 columns[group.column.name] = _decode_categories(group, codes)
             elif group.column.missing:
                 gone[group.column.name] = codes == group.width - 1
-        for index, column in enumerate(layout.numbers):
-            values = _decode_number(column, array[:, layout.group_width + index])
-            columns[column.name] = pa.array(values, mask=gone.get(column.name))
+        for column, values in zip(layout.numbers, numbers, strict=True):
+            columns[column.name] = pa.array(_decode_number(column, values), mask=gone.get(column.name))
         return pa.table({column.name: columns[column.name] for column in self.schema.seen})
 
     def soft(self, tensor: Tensor) -> pa.Table:
@@ -125,6 +127,70 @@ class Codec:
             slot = layout.group_width + index
             array[:, slot] = array[:, slot] * column.scale + column.center
         return pa.table({name: array[:, slot] for slot, name in enumerate(layout.slot_names)})
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows of a table, encoded.
+
+    x: (rows, layout.width). codes: (rows, columns), the category or bin of each value: what tells rows apart for an
+    encoder that releases bins.
+    """
+
+    codec: Codec
+    x: Tensor
+    codes: np.ndarray
+    read: dict[str, "_Seen"]
+
+    @cached_property
+    def original(self) -> Tensor:
+        """The rows with every number as the caller has it, neither clipped nor put on its grid.
+
+        Distortion is counted from here, so that what a narrow range or a coarse grid takes away is counted too. A
+        category that the schema does not list is lost whatever is released: it is put where its squared distance to
+        every one-hot vector is 2, that of a change.
+        """
+        return _original(self.codec, self.x, self.read)
+
+
+def _original(codec: Codec, encoded: Tensor, read: dict[str, "_Seen"]) -> Tensor:
+    layout = codec.schema.layout
+    exact = encoded.clone()
+    for group in layout.groups:
+        if group.number is None and (codec.unseen != "error" or group.column.rare):
+            seen = read[group.column.name]
+            lost = np.flatnonzero((seen.values < 0) & ~seen.missing)
+            exact[lost, group.start : group.stop] = (1.0 + math.sqrt(1.0 + group.width)) / group.width
+    for index, column in enumerate(layout.numbers):
+        seen = read[column.name]
+        scaled = np.where(seen.missing, 0.0, (seen.values - column.center) / column.scale)
+        exact[:, layout.group_width + index] = torch.from_numpy(scaled.astype(np.float32))
+    return exact
+
+
+def _enforce(link: Link, slots: dict[int, np.ndarray], numbers: list[np.ndarray]) -> None:
+    """Let the determined column follow; where another column determined it before, let this one give way."""
+    if link.source is not None:
+        source = slots[link.source[0]]
+    else:
+        assert link.source_number is not None
+        edges = np.asarray(link.edges, dtype=np.float32)
+        source = (np.searchsorted(edges, numbers[link.source_number], side="right") - 1).clip(0)
+        if link.gone is not None:
+            source = np.where(slots[link.gone[0]] == link.gone[1], len(link.edges), source)
+    if link.repeated and link.target is not None:
+        target = slots[link.target[0]]
+        wrong = np.asarray(link.slots)[source] != target
+        if link.source is not None:
+            slots[link.source[0]] = np.where(wrong, np.asarray(link.defaults)[target], source)
+        if link.source_number is not None:
+            moved = np.asarray(link.default_values, dtype=np.float32)[target]
+            numbers[link.source_number] = np.where(wrong, moved, numbers[link.source_number])
+        return
+    if link.target is not None:
+        slots[link.target[0]] = np.asarray(link.slots)[source]
+    if link.number is not None:
+        numbers[link.number] = np.asarray(link.values, dtype=np.float32)[source]
 
 
 @dataclass(frozen=True)
@@ -155,7 +221,7 @@ def _column_problems(column: Column, seen: _Seen, unseen: Unseen) -> list[str]:
         )
     if column.kind == "categorical":
         unknown = np.flatnonzero((seen.values < 0) & ~seen.missing)
-        if len(unknown) and unseen == "error":
+        if len(unknown) and unseen == "error" and not column.rare:
             problems.append(
                 f"{where} holds categories that the veil has not seen ({rows_named(unknown.tolist())}). Add them to "
                 "the schema and fit again, or set unseen='most_frequent' to read them as the most frequent one."
@@ -198,9 +264,11 @@ def _range(column: Column) -> tuple[float, float]:
 
 
 def _warn_of_clipping(column: Column, numbers: np.ndarray) -> None:
+    """Of more numbers beyond the range than among the rows from which the schema was inferred."""
     lower, upper = _range(column)
     outside = int(((numbers < lower) | (numbers > upper)).sum())
-    if outside:
+    usual = len(numbers) * column.clipped
+    if outside > usual + 4.0 * math.sqrt(usual) + (usual > 0):
         warnings.warn(
             f"Column {column.name!r}: {outside} of {len(numbers)} numbers lie outside the schema's range and were "
             "moved to its nearest end. Widen 'lower' and 'upper' in the schema if they belong.",

@@ -10,9 +10,14 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from fairveil.columns import Column, Role, infer_column
+from fairveil.columns import FEWEST, Column, Role, infer_column, shown
+from fairveil.dependencies import Dependency, Link, find_dependencies
 from fairveil.errors import InputError
 from fairveil.tables import Table, read_table
+from fairveil.whole import write_whole
+
+#: Dependencies of a schema, at most.
+_MOST_RULES = 4000
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,13 @@ class Layout:
     """Where the released columns lie in a tensor: one-hot groups first, then one slot a number.
 
     A number with bins, or one that can be missing, has a group beside its own slot. shape: of images, their channels,
-    height and width.
+    height and width. links: which slots determine which others.
     """
 
     groups: tuple[Group, ...]
     numbers: tuple[Column, ...]
     shape: tuple[int, int, int] | None = None
+    links: tuple[Link, ...] = ()
 
     @property
     def group_width(self) -> int:
@@ -110,16 +116,51 @@ def _group_names(group: Group) -> list[str]:
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a table. Inferred from data, edited by hand, read and written as JSON."""
+    """The columns of a table, and which of them determine others. Inferred from data, edited by hand, kept as JSON."""
 
     columns: tuple[Column, ...] = field(default_factory=tuple)
+    dependencies: tuple[Dependency, ...] = ()
 
     def __post_init__(self) -> None:
         problems = [problem for column in self.columns for problem in column.problems()]
-        names = self.names
-        problems += [f"The schema names column {n!r} twice." for n in sorted({n for n in names if names.count(n) > 1})]
+        if not problems:
+            names = self.names
+            problems = [f"The schema names column {shown(n)} twice."
+                        for n in sorted({n for n in names if names.count(n) > 1})]  # fmt: skip
+        if not problems and len(self.dependencies) > _MOST_RULES:
+            problems = [f"The schema lists more than {_MOST_RULES} dependencies."]
+        if not problems:
+            problems = [problem for rule in self.dependencies for problem in self._rule_problems(rule)]
         if problems:
             raise InputError(problems)
+
+    def _rule_problems(self, rule: Dependency) -> list[str]:
+        """What is wrong with a dependency, if anything."""
+        texts = isinstance(rule.column, str) and isinstance(rule.by, str) and isinstance(rule.values, tuple)
+        if not texts or rule.column == rule.by or {rule.column, rule.by} - set(self.names):
+            return ["A dependency of the schema does not name two of its columns. Remove it."]
+        column, by = self[rule.column], self[rule.by]
+        if not (column.seen and by.seen):
+            return []
+        fixed = any(other.column == by.name and self[other.by].role == "keep" for other in self.dependencies
+                    if other.by in self.names)  # fmt: skip
+        if column.role == "keep" and by.role == "encode" and not fixed:
+            return [f"Column {by.name!r} is encoded, but {column.name!r}, which it determines, is kept as it is: the "
+                    "one tells what the other was. Give both the same role."]  # fmt: skip
+        pieces: Sequence[Any] = by.categories if by.kind == "categorical" else rule.starts
+        numbers = isinstance(rule.starts, tuple) and all(type(start) in (int, float) for start in rule.starts)
+        if (
+            not numbers
+            or not pieces
+            or len(rule.values) != len(pieces) + by.missing
+            or list(rule.starts) != sorted(rule.starts)
+        ):
+            return [f"The dependency of {column.name!r} on {by.name!r} must list a value for each category or piece of "
+                    f"{by.name!r}. Infer the schema anew, or remove the dependency."]  # fmt: skip
+        if not all(_belongs(value, column) for value in rule.values):
+            return [f"The dependency of {column.name!r} on {by.name!r} lists values that {column.name!r} does not "
+                    "have. Infer the schema anew, or remove the dependency."]  # fmt: skip
+        return []
 
     @classmethod
     def infer(
@@ -130,13 +171,15 @@ class Schema:
         drop: Sequence[str] = (),
         keep: Sequence[str] = (),
         scale: Literal["std", "range"] = "std",
-        fewest: int = 1,
+        fewest: int = FEWEST,
     ) -> Self:
         """Describe the columns of a pandas, polars or pyarrow table or an array; names every problem at once.
 
         Columns get the role `encode` unless named otherwise. `scale` is the unit of a number's distortion: its
-        standard deviation, or its whole range as in the paper. `fewest`: categories that fewer rows hold are left out,
-        and each end of a range is one that as many rows reach: a schema then tells of no single row.
+        standard deviation, or its whole range as in the paper. `fewest`: categories that fewer rows hold are left out
+        (they are read as the most frequent one), each end of a range is one that as many rows reach, and bins of fewer
+        rows are merged: a schema then tells of no single row. Columns that another one determines are found, too: every
+        release keeps to that.
         """
         table = data if isinstance(data, Table) else read_table(data)
         roles: dict[str, Role] = {
@@ -155,7 +198,7 @@ class Schema:
             problems += problem
         if problems:
             raise InputError(problems)
-        return cls(tuple(columns))
+        return cls(*find_dependencies(columns, table.arrow, fewest))
 
     @property
     def names(self) -> list[str]:
@@ -182,7 +225,10 @@ class Schema:
         """The same schema with some fields of one column changed."""
         if name not in self.names:
             raise InputError(f"The schema has no column {name!r}.")
-        return replace(self, columns=tuple(replace(c, **changes) if c.name == name else c for c in self.columns))
+        columns = tuple(replace(c, **changes) if c.name == name else c for c in self.columns)
+        values_stay = changes.keys() <= {"role", "center", "scale"}
+        rules = tuple(rule for rule in self.dependencies if values_stay or name not in (rule.column, rule.by))
+        return replace(self, columns=columns, dependencies=rules)
 
     @cached_property
     def layout(self) -> Layout:
@@ -200,24 +246,63 @@ class Schema:
             if width:
                 groups.append(Group(column, start, start + width, number))
                 start += width
-        return Layout(tuple(groups), tuple(numbers))
+        plain = Layout(tuple(groups), tuple(numbers))
+        links: list[Link] = []
+        for rule in self._rules_in_order():
+            repeated = any(link.column == rule.column for link in links)
+            if not repeated or self[rule.by].role == "encode":  # what is kept cannot give way
+                links.append(_link(rule, plain, repeated=repeated))
+        return replace(plain, links=tuple(links))
+
+    def _rules_in_order(self) -> list[Dependency]:
+        """The rules that a release keeps, each after those that settle what it goes by.
+
+        A column follows one that nothing determines, where there is one; rules for a column that several determine come
+        first, as columns give way there; those of kept columns before all.
+        """
+        active = [rule for rule in self.dependencies if self[rule.column].role == "encode" and self[rule.by].seen]
+        determined = {rule.column for rule in active}
+        free = [rule for rule in active if rule.by not in determined]
+        followed = {rule.column for rule in free}
+        chained = {rule.column: rule for rule in reversed(active) if rule.column not in followed}
+        several = {rule.column for rule in free if sum(other.column == rule.column for other in free) > 1}
+        ordered = sorted(free, key=lambda rule: (rule.column not in several, self[rule.by].role != "keep"))
+        settled = (set(self.names) - determined) | followed
+        while chained:
+            ready = [rule for rule in chained.values() if rule.by in settled]
+            if not ready:
+                break
+            ordered += ready
+            settled |= {rule.column for rule in ready}
+            chained = {name: rule for name, rule in chained.items() if name not in settled}
+        return ordered
 
     def without_bins(self) -> Self:
         """The same schema with every number released by additive noise, for encoders that are not sampled."""
-        return replace(self, columns=tuple(replace(column, starts=()) for column in self.columns))
+        columns = tuple(replace(column, starts=()) for column in self.columns)
+        return replace(self, columns=columns)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
-        return {"columns": [asdict(column) for column in self.columns]}
+        plain: dict[str, Any] = {"columns": [asdict(column) for column in self.columns]}
+        if self.dependencies:
+            plain["dependencies"] = [asdict(rule) for rule in self.dependencies]
+        return plain
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Read what `to_dict` wrote."""
+        strange = sorted(map(shown, set(values) - {"columns", "dependencies", "joint"}))
+        if strange:
+            raise InputError(f"This is not a schema: it has {', '.join(strange[:3])} beside its columns.")
         try:
-            rows = values["columns"]
-            return cls(tuple(Column(**tupled(row)) for row in rows))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"This is not a schema ({error}). Expected what Schema.to_json writes.") from error
+            columns = tuple(Column(**tupled(row)) for row in values["columns"])
+            rules = tuple(Dependency(**tupled(row)) for row in values.get("dependencies") or ())
+        except (KeyError, TypeError, AttributeError):
+            # Without the error's own text: it may show what the file holds.
+            problem = "This is not a schema: a column has unknown fields, or is not a mapping. Expected what "
+            raise InputError(f"{problem}Schema.to_json or fairveil inspect writes.") from None
+        return cls(columns, rules)
 
     def to_json(self) -> str:
         """As JSON, to be edited and read back with `from_json`."""
@@ -228,13 +313,15 @@ class Schema:
         """Read what `to_json` wrote."""
         try:
             values = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"This is not a schema: no JSON ({error}).") from error
+        except (ValueError, RecursionError):
+            raise InputError("This is not a schema: it cannot be read as JSON.") from None
+        if not isinstance(values, dict):
+            raise InputError("This is not a schema: it must be a mapping with 'columns'.")
         return cls.from_dict(values)
 
     def save(self, path: str | Path) -> None:
         """Write the JSON to a file."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        write_whole(Path(path), (self.to_json() + "\n").encode())
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -245,3 +332,60 @@ class Schema:
 def tupled(row: dict[str, Any]) -> dict[str, Any]:
     """A mapping read from JSON with its lists as tuples, as frozen dataclasses hold them."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+
+
+def _belongs(value: object, column: Column) -> bool:
+    """Whether a column can hold this value."""
+    if value is None:
+        return column.missing
+    if column.kind == "categorical":
+        return isinstance(value, (str, int, float, bool)) and value in column.categories
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return (column.lower is None or column.lower <= value) and (column.upper is None or value <= column.upper)
+
+
+def _link(rule: Dependency, layout: Layout, *, repeated: bool) -> Link:
+    """A dependency in terms of a tensor."""
+    groups = {group.column.name: group for group in layout.groups}
+    places = {column.name: i for i, column in enumerate(layout.numbers)}
+    source, target = groups.get(rule.by), groups.get(rule.column)
+    number, source_number = places.get(rule.column), places.get(rule.by)
+    held, starts = list(rule.values), list(rule.starts)
+    edges: tuple[float, ...] = ()
+    gone: tuple[int, int] | None = None
+    by = source.column if source is not None else layout.numbers[places[rule.by]]
+    if source_number is not None and by.starts and source is not None:
+        # A bin lies within one piece.
+        of_bin = np.searchsorted(np.asarray(starts), np.asarray(by.starts) + 0.5 * (by.grid or 0.0), side="right") - 1
+        held = [*(rule.values[max(int(piece), 0)] for piece in of_bin), *rule.values[len(starts) :]]
+        starts = list(by.starts)
+    elif source_number is not None:
+        gone = None if source is None or not by.missing else (source.start, source.width - 1)
+        source, edges = None, tuple(_scaled(start - 0.5 * (by.grid or 0.0), by) for start in starts)
+    slots = () if target is None else tuple(_slot(value, target) for value in held)
+    values = () if number is None else tuple(_scaled(value, layout.numbers[number]) for value in held)
+    usual = by.categories.index(by.default) if by.default in by.categories else 0
+    likely = [usual, *range(len(held))]
+    defaults = tuple(next((s for s in likely if slots[s] == t), usual) for t in range(target.width if target else 0))
+    moved = tuple(_scaled(starts[min(s, len(starts) - 1)], by) for s in defaults) if starts else ()
+    return Link(
+        column=rule.column, source=None if source is None else (source.start, source.stop),
+        target=None if target is None else (target.start, target.stop), source_number=source_number, number=number,
+        edges=edges, gone=gone, slots=slots, values=values, defaults=defaults, default_values=moved, repeated=repeated,
+    )  # fmt: skip
+
+
+def _scaled(value: object, column: Column) -> float:
+    return (value - column.center) / column.scale if isinstance(value, (int, float)) else 0.0
+
+
+def _slot(value: Any, group: Group) -> int:
+    column = group.column
+    if value is None:
+        return group.width - 1
+    if group.number is None:
+        return column.categories.index(value)
+    starts = np.asarray(column.starts or (-np.inf,))
+    found = np.searchsorted(starts, float(value) + 0.5 * (column.grid or 0.0), side="right")
+    return max(int(found) - 1, 0)

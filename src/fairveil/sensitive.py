@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
 from fairveil.codec import Codec
-from fairveil.columns import Column, family_of
+from fairveil.columns import FEWEST, Column, family_of
 from fairveil.errors import InputError, rows_named
 from fairveil.schema import Schema
 from fairveil.tables import missing_mask
@@ -18,6 +19,7 @@ from fairveil.tables import missing_mask
 #: More distinct values than this are no classes; fewer are enough to tell where they are not whole numbers.
 MOST_CLASSES = 256
 MOST_FRACTIONS = 20
+_MOST_JOINT = 2**16
 
 
 @dataclass(frozen=True)
@@ -91,13 +93,23 @@ class Sensitive:
             raise InputError(f"sensitive_features lack the columns {', '.join(map(repr, absent))} that were fitted.")
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for a manifest."""
+        """As plain values, for a manifest: a file that is handed on, and that lists the values of S."""
+        rare = [_few_rows(column.name) for column in self.columns if column.rare]
+        if rare:
+            raise InputError(rare)
         return {**Schema(self.columns).to_dict(), "joint": self.joint}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Sensitive":
-        """Read what `to_dict` wrote."""
-        return cls(Schema.from_dict(values).columns, tuple(tuple(combo) for combo in values["joint"]))
+        """Read what `to_dict` wrote; refuses what cannot be, as the file may have been crafted."""
+        found = cls(Schema.from_dict(values).columns, tuple(tuple(combo) for combo in values["joint"]))
+        if not found.columns or len(found.joint) > _MOST_JOINT or len(set(found.joint)) < len(found.joint):
+            raise ValueError("the description of S holds no columns, too many classes, or one of them twice")
+        for combo in found.joint:
+            fits = len(combo) == len(found.columns) and all(type(code) is int for code in combo)
+            if not fits or not all(0 <= code < most for code, most in zip(combo, found.classes, strict=True)):
+                raise ValueError("the description of S holds a class that none of its values make")
+        return found
 
 
 def describe_sensitive(table: pa.Table, *, discrete: bool) -> Sensitive:
@@ -130,7 +142,8 @@ def _discrete(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
         return plain, [
             f"The sensitive column {name!r} has the type {values.type}, which is no class. Convert it to text."
         ]
-    distinct = values.filter(pa.array(~missing)).unique().to_pylist()
+    counts = pc.value_counts(values.filter(pa.array(~missing)))
+    distinct, sizes = counts.field("values").to_pylist(), counts.field("counts").to_numpy()
     floating = pa.types.is_floating(values.type)
     if floating and not all(math.isfinite(value) for value in distinct):
         return plain, [f"The sensitive column {name!r} holds infinity. Replace it by a number."]
@@ -140,8 +153,25 @@ def _discrete(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
             f"The sensitive column {name!r} has {len(distinct)} distinct values. Group them into fewer; "
             "a FairEncoder with loss='squared' (the MMSE adversary) hides numbers as they are."
         ]
-    family = family_of(values.type) or "string"
-    return Column(name, "categorical", "encode", family, bool(missing.any()), tuple(sorted(distinct)), distinct[0]), []
+    family, usual = family_of(values.type) or "string", distinct[int(np.argmax(sizes))]
+    few = bool((sizes < FEWEST).any())
+    return Column(name, "categorical", "encode", family, bool(missing.any()), tuple(sorted(distinct)), usual, few), []
+
+
+def rare_values(table: pa.Table) -> list[str]:
+    """Of S, values that so few rows hold that a file which lists them would point at these rows."""
+    return [
+        _few_rows(name) for name in table.column_names
+        if (pc.value_counts(table[name]).field("counts").to_numpy() < FEWEST).any()
+        and len(table[name].unique()) <= MOST_CLASSES
+    ]  # fmt: skip
+
+
+def _few_rows(name: str) -> str:
+    return (
+        f"The sensitive column {name!r} has values that fewer than {FEWEST} rows hold. A veil would list them, and "
+        "point at these rows: group them with others, or leave those rows out."
+    )
 
 
 def _continuous(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:

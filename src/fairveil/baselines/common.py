@@ -89,7 +89,7 @@ class Baseline(ABC):
     def fit(self, X: Any, y: Any, *, sensitive_features: Any) -> Self:
         """Play the game. S is classes; several columns are hidden jointly unless the method says otherwise."""
         table, secret = read_table(X), read_columns(sensitive_features, "sensitive")
-        self.codec = Codec(Schema.infer(table).without_bins(), "most_frequent")
+        self.codec = Codec(Schema.infer(table, fewest=1).without_bins(), "most_frequent")
         x = self.codec.encode(table.arrow)
         labels = np.asarray(y)
         if len(labels) != len(x) or secret.num_rows != len(x):

@@ -105,7 +105,7 @@ class Bench:
         """All budgets in one game."""
         schema, budgets = None, self.budgets(name)
         if name.startswith("paper"):
-            schema = fv.Schema.infer(self.train.X, scale="range")
+            schema = fv.Schema.infer(self.train.X, scale="range", fewest=1)
             budgets = [{"categorical": budget, "continuous": CONTINUOUS} for budget in budgets]
         frontier = fv.FairFrontier(budgets, schema=schema, random_state=0, progress=progress, checkpoint=checkpoint,
                                    unseen="most_frequent", **settings)  # fmt: skip
