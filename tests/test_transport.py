@@ -106,7 +106,7 @@ def test_it_learns_what_columns_apart_cannot():
 
 
 def transport(frame: pd.DataFrame, members: int = 2, keep: tuple[str, ...] = ()):
-    schema = Schema.infer(read_table(frame))
+    schema = Schema.infer(read_table(frame), fewest=1)
     for name in keep:
         schema = schema.edit(name, role="keep")
     encoder = build_encoder(schema.layout, EncoderSpec("transport", sensitive_width=2, hidden=(8,)), members)
@@ -202,7 +202,7 @@ def test_a_uniform_number_beyond_the_last_sum_draws_the_last_value():
 
 
 def test_the_level_drawn_follows_the_weights():
-    frame = pd.DataFrame({"a": list("xy") * 100, "b": list("uv") * 100})
+    frame = pd.DataFrame({"a": list("xyxy") * 50, "b": list("uuvv") * 50})
     _, encoder, x = transport(frame, members=1)
     one, s = x[:1].expand(20_000, -1), torch.eye(2)[:1].expand(20_000, -1)
     with torch.no_grad():

@@ -1,7 +1,7 @@
 """Randomized encoders, all with a leading member dimension, and how their output is released."""
 
 from fairveil.encoders.base import Encoder, EncoderSpec
-from fairveil.encoders.build import ARCHITECTURES, build_encoder
+from fairveil.encoders.build import ARCHITECTURES, build_encoder, load_encoder
 from fairveil.encoders.cells import learn_cells
 from fairveil.encoders.feedforward import FeedForward
 from fairveil.encoders.gaussian import Gaussian
@@ -27,5 +27,6 @@ __all__ = [
     "build_encoder",
     "draw_noise",
     "learn_cells",
+    "load_encoder",
     "why_no_transport",
 ]

@@ -1,5 +1,6 @@
 """What every encoder is: a module from rows, perhaps S, and noise to a release."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,10 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from fairveil.encoders.batched import STATISTICS
+from fairveil.encoders.consistent import Consistent
 from fairveil.encoders.heads import Noise, draw_noise, make_head
 from fairveil.objectives.distortion import Release
 from fairveil.randomness import RandomSource
 from fairveil.schema import Layout
+
+#: Limits of an encoder that is read from a file.
+_MOST_LAYERS, _MOST_UNITS = 64, 2**16
 
 ModuleFactory = nn.Module | Callable[[int, int], nn.Module]
 
@@ -49,9 +54,26 @@ class EncoderSpec:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "EncoderSpec":
-        """Read what `to_dict` wrote."""
-        tables = {name: tuple(tuple(row) for row in values.get(name, ())) for name in ("cells", "scores")}
-        return cls(**{**values, **tables, "hidden": tuple(values["hidden"])})
+        """Read what `to_dict` wrote; refuses values of other types or sizes, as the file may have been crafted."""
+        spec = cls(**{**values, **{name: _tuples(values.get(name, ())) for name in ("hidden", "cells", "scores")}})
+        texts = isinstance(spec.architecture, str) and isinstance(spec.release, str)
+        flags = (spec.sensitive_discrete, spec.normalise, spec.residual, spec.given_truth)
+        sizes = (spec.sensitive_width, spec.noise_dim, spec.levels, *spec.hidden)
+        if not texts or not all(isinstance(flag, bool) for flag in flags) or len(spec.hidden) > _MOST_LAYERS:
+            raise ValueError("an encoder's description holds values of the wrong type")
+        if not all(type(size) is int and 0 <= size <= _MOST_UNITS for size in sizes):
+            raise ValueError("an encoder's description holds sizes out of range")
+        for table in (spec.cells, spec.scores):
+            numbers = [number for row in table for number in row]
+            if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
+                raise ValueError("an encoder's description holds a table of other than finite numbers")
+            if len({len(row) for row in table}) > 1:
+                raise ValueError("an encoder's description holds a ragged table")
+        return spec
+
+
+def _tuples(values: Any) -> Any:
+    return tuple(map(_tuples, values)) if isinstance(values, (list, tuple)) else values
 
 
 class Encoder(nn.Module):
@@ -65,12 +87,15 @@ class Encoder(nn.Module):
     #: Whether the game only teaches how likely each record is that can be released of a row, and not the records: then
     #: a step of the encoder needs no gradient of its adversaries.
     learns_chances = False
+    #: Whether a release is a row of the layout, and so has to keep to what its columns determine.
+    releases_rows = True
 
     def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
         super().__init__()
         self.layout = layout
         self.spec = spec
         self.members = members
+        self.consistent = Consistent(layout)
 
     @property
     def released_width(self) -> int:
@@ -101,7 +126,12 @@ class Encoder(nn.Module):
         raise NotImplementedError  # abstract
 
     def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
-        """Draw one release from a proposal."""
+        """Draw one release from a proposal. Columns that others determine follow them."""
+        drawn = self.draw(proposal, rows, noise)
+        return self.consistent.release(drawn) if self.layout.links and self.releases_rows else drawn
+
+    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+        """Draw one release from a proposal, column by column."""
         raise NotImplementedError  # abstract
 
     def played(self) -> list[nn.Parameter]:
@@ -128,7 +158,7 @@ class NetworkEncoder(Encoder):
         super().__init__(layout, spec, members)
         self.head = make_head(spec.release, layout, residual=spec.residual)
 
-    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
         """By the head."""
         released: Release = self.head(proposal, rows, noise)
         return released

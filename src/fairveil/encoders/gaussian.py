@@ -46,7 +46,7 @@ class Gaussian(Encoder):
             shift = shift + torch.matmul(sensitive, self.class_shift)
         return shift
 
-    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
         """Shift, add noise, clip to the range and round to the grid."""
         shift = proposal
         moved = rows + shift

@@ -26,6 +26,7 @@ class Labels(Encoder):
     """
 
     learns_chances = True
+    releases_rows = False
     log_scores: Tensor
     atoms: Tensor
 
@@ -64,7 +65,7 @@ class Labels(Encoder):
         belief = raw[..., self.scores :].softmax(dim=-1)
         return raw[..., : self.scores] + _FAITH * belief @ self.log_scores.T
 
-    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
         """Chances of the scores; the draw is made only if it is asked for."""
         chances = proposal.softmax(dim=-1)
         weights = chances

@@ -32,7 +32,7 @@ class Finite(Encoder):
     def __init__(self, layout: Layout, spec: EncoderSpec, members: int, table: Tensor) -> None:
         super().__init__(layout, spec, members)
         self.cells = len(table)
-        self.register_buffer("table", table, persistent=False)
+        self.register_buffer("table", self.consistent(table) if layout.links else table, persistent=False)
         self.register_buffer("weights", slot_weights(layout), persistent=False)
 
     @property
@@ -48,7 +48,7 @@ class Finite(Encoder):
         """Distortion of each row if it were released as each cell: (rows, cells)."""
         return cell_distances(rows, self.table, self.weights)
 
-    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
         """Draw a cell a row from logits (members, rows, cells); gradients by straight-through Gumbel."""
         chances = proposal.softmax(dim=-1)
         grouped, numbers = self.layout.grouped, self.layout.continuous

@@ -39,7 +39,7 @@ class PixelEncoder(Encoder):
         self.snap = Snap(layout)
         self.spread = nn.Parameter(torch.zeros(members, 1, 1)) if spec.release == "sampled" else None
 
-    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
         """Draw around the proposed image."""
         if self.spread is None:
             return Release(proposal, proposal[..., :0])

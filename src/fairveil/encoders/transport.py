@@ -59,7 +59,7 @@ class Transport(Encoder):
         assert sensitive is not None
         return self.mover.propose(rows[:, self.layout.grouped], sensitive)
 
-    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
         """Draw a record for each row that may move, then how much of it is released. No gate looks at the others."""
         parts = [len(self.layout.numbers), len(self.layout.groups), 1]
         of_numbers, of_columns, of_gate = torch.split(noise.uniform, parts, dim=1)
