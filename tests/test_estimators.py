@@ -233,7 +233,9 @@ def test_distortion_is_that_of_the_table_as_returned(small, fitted):
         for name in ("skill", "height"):
             total += ((released[name] - X[name]) / schema[name].scale) ** 2
         totals.append(total.mean())
-    before, after = (fitted.veil_.codec.encode(read_table(table).arrow) for table in (X, released))
+    codec = fitted.veil_.codec
+    after = codec.encode(read_table(released).arrow)
+    before = codec.encode_rows(read_table(X).arrow).original
     counted = make_distortion("auto", schema.layout, "sampled").realised(
         Release(after, after[:, schema.layout.grouped]), before
     )
@@ -271,7 +273,7 @@ def test_every_parameter_that_is_no_code_survives_a_file(tmp_path, small):
     loaded = fv.load(tmp_path / "a.veil")
     for name in ("budget", "loss", "constraint", "training", "sees_sensitive"):
         assert getattr(loaded, name) == getattr(encoder, name)
-    assert loaded.distortion == "auto"
+    assert loaded.distortion == "custom"
     loaded.set_params(random_state=0)
     pd.testing.assert_frame_equal(
         loaded.transform(X, sensitive_features=S["sex"]), encoder.transform(X, sensitive_features=S["sex"])
@@ -356,16 +358,19 @@ def test_a_batch_with_narrower_types_still_holds_what_is_released():
     batch = batch.assign(
         c=batch["c"].where(batch["c"] != "c").cat.remove_categories("c").fillna("a"), n=batch["n"].astype("int8")
     )
-    released = loud.transform(batch)
+    with pytest.warns(fv.errors.ClippedWarning):  # all of its numbers are small
+        released = loud.transform(batch)
     assert not released.isna().any().any()
     assert "c" in set(released["c"])
     assert released["n"].max() > 127
     assert set(released["code"]) <= {10, 20, 40}
-    frame = loud.transform(pa.Table.from_pandas(batch, preserve_index=False))
+    with pytest.warns(fv.errors.ClippedWarning):
+        frame = loud.transform(pa.Table.from_pandas(batch, preserve_index=False))
     assert not any(column.null_count for column in frame.columns)
-    array = loud.transform(
-        pl.from_pandas(batch.assign(code=batch["code"].astype(int))).with_columns(pl.col("n").cast(pl.Int8))
-    )
+    with pytest.warns(fv.errors.ClippedWarning):
+        array = loud.transform(
+            pl.from_pandas(batch.assign(code=batch["code"].astype(int))).with_columns(pl.col("n").cast(pl.Int8))
+        )
     assert array.null_count().to_numpy().sum() == 0
 
 
@@ -419,7 +424,7 @@ def test_a_failed_fit_leaves_no_older_veil(small):
         encoder.set_params(budget=1e-6).fit(X, sensitive_features=S["sex"])
     assert not hasattr(encoder, "veil_")
     frontier = FairFrontier([50.0], training=QUICK, progress=False, random_state=0).fit(X, sensitive_features=S["sex"])
-    with pytest.raises(fv.BudgetNotMet, match="No budget is met"):
+    with pytest.raises(fv.BudgetNotMet, match=r"No budget is met|before anything is hidden"):
         frontier.set_params(budgets=[1e-6]).fit(X, sensitive_features=S["sex"])
     assert not hasattr(frontier, "points_")
 

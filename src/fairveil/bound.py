@@ -21,7 +21,10 @@ class Achieved:
     """Distortion on held-out rows, as released.
 
     mean: their mean. upper: an upper confidence bound on the mean over all rows to come. bound: the budget it must not
-    exceed, None where there is none. parts: the same for categorical and continuous columns.
+    exceed, None where there is none. parts: the same for categorical and continuous columns. lost: what of both is
+    spent on rows that keep their categories and bins, averaged over all fitted rows: the draw within bins, numbers
+    beyond the schema's ranges, and categories that it does not list. changed: the share of the rows in which a category
+    or a bin was changed, None if that was not counted.
     """
 
     mean: float
@@ -30,6 +33,8 @@ class Achieved:
     rows: int
     confidence: float
     parts: dict[str, "Achieved"] = field(default_factory=dict)
+    lost: float = 0.0
+    changed: float | None = None
 
     @property
     def met(self) -> bool:
@@ -44,6 +49,8 @@ class Achieved:
             "bound": self.bound,
             "rows": self.rows,
             "confidence": self.confidence,
+            "lost": self.lost,
+            "changed": self.changed,
         }
         plain["upper"] = self.upper if math.isfinite(self.upper) else None
         plain["parts"] = {name: part.to_dict() for name, part in self.parts.items()}
@@ -51,10 +58,21 @@ class Achieved:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Achieved":
-        """Read what `to_dict` wrote."""
-        upper = math.inf if values["upper"] is None else values["upper"]
-        parts = {name: cls.from_dict(part) for name, part in values["parts"].items()}
-        return cls(**{**values, "upper": upper, "parts": parts})
+        """Read what `to_dict` wrote; refuses values of other types, as the file may have been crafted."""
+        numbers = {name: values[name] for name in ("mean", "confidence", "lost")}
+        optional = {name: values[name] for name in ("upper", "bound", "changed")}
+        rows = values["rows"]
+        if not all(map(_is_finite, numbers.values())) or not isinstance(rows, int) or isinstance(rows, bool):
+            raise ValueError("a bound must hold finite numbers")
+        if not all(value is None or _is_finite(value) for value in optional.values()):
+            raise ValueError("a bound must hold finite numbers")
+        parts = {str(name): cls.from_dict(part) for name, part in values["parts"].items()}
+        return cls(numbers["mean"], math.inf if optional["upper"] is None else optional["upper"], optional["bound"],
+                   rows, numbers["confidence"], parts, numbers["lost"], optional["changed"])  # fmt: skip
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def upper_bound(values: NDArray[np.float64], confidence: float, largest: float = math.inf, floor: float = 0.0) -> float:

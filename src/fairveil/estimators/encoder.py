@@ -20,7 +20,7 @@ from fairveil.estimators.inputs import (
     Budget,
     Prepared,
     check_budget,
-    draw_generator,
+    draw_source,
     given_sensitive,
     pick_device,
     prepare,
@@ -243,12 +243,12 @@ class FairEncoder(GameEstimator):
         if isinstance(self.veil_.schema, PictureSchema):
             pictures = read_pictures(X)
             shown = given_sensitive(self.veil_, pictures, sensitive_features, "transform")
-            source = draw_generator(self.random_state, type(self).__name__, pictures, shown)
+            source = draw_source(self.random_state, type(self).__name__, pictures, shown)
             return self.veil_.apply_to_pictures(pictures, shown, source)
         table = self._read(X, reset=False)
         secret = given_sensitive(self.veil_, table, sensitive_features, "transform")
-        generator = draw_generator(self.random_state, type(self).__name__, table.arrow, secret)
-        released = self.veil_.apply(table.arrow, secret, generator)
+        source = draw_source(self.random_state, type(self).__name__, table.arrow, secret)
+        released = self.veil_.apply(table.arrow, secret, source)
         return table.like_origin(released, keep_types=self.veil_.encoder.spec.release == "sampled")
 
     def certify(
@@ -290,7 +290,7 @@ class FairEncoder(GameEstimator):
             transition = dict(zip(names, each, strict=True))
         else:
             # One draw, which these rows fix: of several draws the best could be picked, and would prove nothing.
-            source = draw_generator(0, type(self).__name__, table.arrow, secret)
+            source = draw_source(0, type(self).__name__, table.arrow, secret)
             x = self.veil_.values(x, self.veil_.shown(len(table), secret), source)
         groups = np.array(names)[self.veil_.sensitive.classes_of(secret).numpy()]
         return certify_from(

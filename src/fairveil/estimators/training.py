@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from scipy import stats
 from torch import Tensor
@@ -13,18 +14,20 @@ from fairveil.bound import DRAWS, Achieved, upper_bound
 from fairveil.codec import Unseen
 from fairveil.encoders import EncoderSpec, learn_cells, why_no_transport
 from fairveil.encoders.matrix import MOST_CELLS
-from fairveil.errors import InputError, must_be
+from fairveil.errors import BudgetNotMet, InputError, must_be
 from fairveil.estimators.inputs import Budget, Prepared
 from fairveil.game import Bounds, History, Problem, Rows, Training, default_training, play
 from fairveil.objectives import Constraint, Distortion, Loss, make_distortion
-from fairveil.objectives.distortion import KINDS, Release
-from fairveil.pictures import PictureSchema, unpack
+from fairveil.objectives.distortion import KINDS, Release, slot_weights
+from fairveil.pictures import PictureSchema, rows_at_once, unpack
 from fairveil.veil import Veil, take_member
 
 #: Rows that every group of S must have for `auto` to choose transport: fewer do not teach a mover.
 _FEWEST_MOVED = 500
 #: Pixels up to which `auto` chooses a dense network for images.
 _MOST_DENSE = 2048
+#: The share of a budget that training may always spend, although less is left of it: then the budget is not met.
+_LEAST_LEFT = 0.1
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,10 @@ def train(
         training.levels,
         _cells(prepared, parts.train, settings.cells, seed),
     )
-    problem = Problem(layout, spec, settings.loss, distortion, settings.constraint, bounds, prepared.chances,
-                      prepared.outputs, tuple(seeds), prepared.tasks, training)  # fmt: skip
+    floor = _Floor.of(prepared, distortion)
+    problem = Problem(layout, spec, settings.loss, distortion, settings.constraint,
+                      _left_to_spend(bounds, floor, prepared), prepared.chances, prepared.outputs, tuple(seeds),
+                      prepared.tasks, training)  # fmt: skip
     outcome = play(
         problem,
         prepared.rows.take(parts.train),
@@ -117,7 +122,9 @@ def train(
     trained = []
     for member in range(problem.members):
         veil = Veil(prepared.schema, prepared.sensitive, take_member(outcome.encoder, member), settings.unseen)
-        achieved = measure(veil, distortion, held_out, original, bounds, member, settings.confidence, seed)
+        achieved = measure(
+            veil, distortion, held_out, original, floor.take(parts.held_out), bounds, member, settings.confidence, seed
+        )
         trained.append(Trained(veil, achieved, outcome.history.of_member(member)))
     return trained
 
@@ -154,11 +161,70 @@ def _is_nearness(distortion: Distortion) -> bool:
     return right and distortion.custom is None
 
 
+@dataclass(frozen=True)
+class _Floor:
+    """What each row costs if its categories and bins are released as they are, and what training does not see of it.
+
+    A few rows of a heavy tail pay for most of it, and held-out rows may have none of them. So it is counted on all
+    rows, and held-out rows tell only what is spent beyond. rows: (rows, 2), by kind. mean: of all rows. unseen: of
+    that, what numbers beyond the ranges and categories that are not listed cost: an encoded row does not show it.
+    """
+
+    rows: Tensor
+    mean: Tensor
+    unseen: Tensor
+
+    @classmethod
+    def of(cls, prepared: Prepared, distortion: Distortion) -> "_Floor":
+        """Of all rows; nothing for images, and for distortions that do not add up over columns."""
+        count = len(prepared.rows)
+        if prepared.schema.layout.shape is not None or not distortion.is_additive:
+            zero = torch.zeros(len(KINDS), dtype=torch.float64)
+            return cls(zero.expand(count, -1), zero, zero)
+        rows, seen = [], []
+        for part in torch.split(torch.arange(count), rows_at_once(prepared.original.shape[1])):
+            x, original = prepared.rows.x[part], prepared.original[part]
+            rows.append(distortion.unchanged(x, original).double())
+            seen.append(distortion.unchanged(x, x).double())
+        each = torch.cat(rows)
+        return cls(each, each.mean(dim=0), (each - torch.cat(seen)).mean(dim=0))
+
+    def take(self, index: Tensor) -> "_Floor":
+        """Only these rows; the means stay those of all."""
+        return replace(self, rows=self.rows[index])
+
+
+def _left_to_spend(bounds: Bounds, floor: _Floor, prepared: Prepared) -> Bounds:
+    """What training may spend of the budgets: less what it does not see."""
+    lost, unseen = (bounds.of_rows(part.float().unsqueeze(0))[0] for part in (floor.mean, floor.unseen))
+    if bool((lost >= bounds.values).any(dim=1).all()):
+        raise BudgetNotMet(_lost_message(prepared, float(lost.sum())))
+    # A budget that is out of reach among others that are not ends as one that is not met.
+    return replace(bounds, values=torch.maximum(bounds.values - unseen.clamp_min(0.0), _LEAST_LEFT * bounds.values))
+
+
+def _lost_message(prepared: Prepared, total: float) -> str:
+    """Which columns lose most, and what to do."""
+    layout = prepared.schema.layout
+    apart = (prepared.original - prepared.rows.x).square().mean(dim=0) * slot_weights(layout)
+    costs = {group.column.name: float(apart[group.start : group.stop].sum()) for group in layout.groups}
+    for i, column in enumerate(layout.numbers):
+        costs[column.name] = costs.get(column.name, 0.0) + float(apart[layout.group_width + i])
+    worst = [f"{name!r} ({cost:.3g})" for name, cost in sorted(costs.items(), key=lambda c: -c[1])[:3] if cost > 0]
+    columns = f" Numbers beyond the ranges and rare values cost most in {', '.join(worst)}." if worst else ""
+    return (
+        f"Rows that keep their categories and bins cost {total:.3g} already, before anything is hidden, which is all "
+        f"of the budget.{columns} Raise the budget, widen 'lower' and 'upper' of these columns in the schema, or group "
+        "their rare values."
+    )
+
+
 def measure(
     veil: Veil,
     distortion: Distortion,
     rows: Rows,
     original: Tensor,
+    floor: _Floor,
     bounds: Bounds,
     member: int,
     confidence: float,
@@ -167,38 +233,47 @@ def measure(
     """Mean distortion of held-out rows as they would be written, and its upper confidence bound.
 
     Each row is released several times and its distortions averaged: the mean is the same, and the bound is not widened
-    by the luck of a single draw.
+    by the luck of a single draw. What rows cost that keep their categories and bins is known from all fitted rows
+    (floor); what is spent beyond that is bounded from these.
     """
     generator = torch.Generator().manual_seed((seed + 1) % 2**63)
-    parts = torch.stack([_written_distortion(veil, distortion, rows, original, generator) for _ in range(DRAWS)]).mean(
-        dim=0
-    )
+    draws, changed = [], []
+    for _ in range(DRAWS):
+        release = _as_written(veil, rows, original, generator)
+        draws.append(distortion.realised(release, unpack(original)).double() - floor.rows)
+        changed.append(_share_changed(release.values, unpack(rows.x), veil.schema.layout.grouped))
+    parts = torch.stack(draws).mean(dim=0)
+    lost = floor.mean.tolist()
     largest = veil.schema.layout.largest_distortion() if distortion.is_bounded else {}
     level = 1.0 - (1.0 - confidence) / len(bounds.names)
     limits = dict(zip(bounds.names, bounds.values[member].tolist(), strict=True))
 
-    def achieved(values: Tensor, name: str, parts: dict[str, Achieved]) -> Achieved:
+    def achieved(values: Tensor, name: str, more: float, parts: dict[str, Achieved]) -> Achieved:
         upper = upper_bound(values.numpy(), level, largest.get(name, float("inf")))
-        return Achieved(float(values.mean()), upper, limits.get(name), len(values), level, parts)
+        return Achieved(float(values.mean()) + more, upper + more, limits.get(name), len(values), level, parts, more,
+                        float(np.mean(changed)) if name == "total" else None)  # fmt: skip
 
-    kinds = {kind: achieved(parts[:, i], kind, {}) for i, kind in enumerate(KINDS)}
-    return achieved(parts.sum(dim=1), "total", kinds)
+    kinds = {kind: achieved(parts[:, i], kind, lost[i], {}) for i, kind in enumerate(KINDS)}
+    return achieved(parts.sum(dim=1), "total", sum(lost), kinds)
 
 
-def _written_distortion(
-    veil: Veil, distortion: Distortion, rows: Rows, original: Tensor, generator: torch.Generator
-) -> Tensor:
+def _as_written(veil: Veil, rows: Rows, original: Tensor, generator: torch.Generator) -> Release:
+    """A release of these rows as it would be written."""
     release = veil.release(rows.x, rows.sensitive, generator)
-    original = unpack(original)
-    if isinstance(veil.schema, PictureSchema):  # as released already: whole 255ths, or real numbers
-        return distortion.realised(release, original).double()
-    if veil.encoder.spec.release == "sampled":
-        # To a table and back: what counts is the table.
-        release = Release(veil.codec.encode(veil.codec.decode(release.values)), release.probabilities)
-        # A kept number is released to its last digit, which a tensor does not hold.
-        kept = torch.from_numpy(veil.schema.layout.kept)
-        release = replace(release, drawn=torch.where(kept, original, release.values))
-    return distortion.realised(release, original).double()
+    # Images are as released already: whole 255ths, or real numbers.
+    if isinstance(veil.schema, PictureSchema) or veil.encoder.spec.release != "sampled":
+        return release
+    # To a table and back: what counts is the table.
+    values = veil.codec.encode(veil.codec.decode(release.values))
+    # A kept number is released to its last digit, which a tensor does not hold.
+    kept = torch.from_numpy(veil.schema.layout.kept)
+    return replace(release, drawn=torch.where(kept, original, values))
+
+
+def _share_changed(released: Tensor, x: Tensor, grouped: slice) -> float:
+    """The share of the rows in which a category or a bin is another one; of rows without either, any number."""
+    inside = grouped if grouped.stop else slice(None)
+    return float((released[:, inside] != x[:, inside]).any(dim=1).double().mean())
 
 
 def _cells(prepared: Prepared, train: Tensor, count: int | None, seed: int) -> tuple[tuple[float, ...], ...]:

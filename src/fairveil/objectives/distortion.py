@@ -172,9 +172,29 @@ class Distortion:
         continuous = (release.values[..., numbers] - original[..., numbers]).square().sum(dim=-1)
         return torch.stack([categorical.expand_as(continuous), continuous], dim=-1)
 
+    def unchanged(self, x: Tensor, original: Tensor) -> Tensor:
+        """Of rows whose categories and bins are released as they are: (..., rows, 2); if this `is_additive`.
+
+        x: the rows as they are encoded. original: as the caller has them. What is counted is the draw within each bin,
+        numbers beyond the schema's ranges, and categories that it does not list.
+        """
+        as_encoded = self.realised(Release(x, x[..., self.layout.grouped]), original)
+        within = self._prices(original).continuous
+        if within is None:
+            return as_encoded
+        free = self._slots.to(original).free
+        numbers = (x[..., free] - original[..., free]).square().sum(dim=-1)
+        numbers = numbers + (x[..., self.layout.grouped] * within).sum(dim=-1)
+        return torch.stack([as_encoded[..., 0], numbers], dim=-1)
+
     @property
     def _doubled(self) -> float:
         return 2.0 if self.categorical == "squared" else 1.0
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether it is a sum over columns of the distance between what was released and what was there."""
+        return self.custom is None and not self.soft and self.categorical != "cross_entropy"
 
     @property
     def is_bounded(self) -> bool:
