@@ -10,12 +10,12 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from fairveil.codec import Codec, Unseen
-from fairveil.encoders import Encoder, EncoderSpec, build_encoder
+from fairveil.codec import Codec, EncodedRows, Unseen
+from fairveil.encoders import Encoder, EncoderSpec, build_encoder, load_encoder
 from fairveil.errors import InputError, VeilFileError
 from fairveil.objectives.distortion import Release
 from fairveil.pictures import PictureCodec, Pictures, PictureSchema, rows_at_once, unpack
-from fairveil.randomness import RandomSource
+from fairveil.randomness import RandomSource, source_of_rows
 from fairveil.schema import Schema
 from fairveil.sensitive import Sensitive
 
@@ -61,17 +61,23 @@ class Veil:
             rows = unpack(x[start : start + size])
             shown = None if sensitive is None else sensitive[start : start + size]
             with torch.no_grad():
-                yield self.encoder(rows, shown, self.encoder.noise(len(rows), source))
+                noise = self.encoder.noise(len(rows), source_of_rows(source, start, start + len(rows)))
+                yield self.encoder(rows, shown, noise)
 
     def apply(self, table: pa.Table, sensitive: pa.Table | None, source: RandomSource) -> pa.Table:
-        """A censored table: same columns and values from the schema, or a column a slot for soft releases."""
-        codec = self.codec
-        x = codec.encode(table)
-        values = self.values(x, self.shown(table.num_rows, sensitive), source)
+        """A censored table: same columns and values from the schema, or one column per slot for soft releases."""
+        return self.apply_to(table, self.codec.encode_rows(table), sensitive, source)[0]
+
+    def apply_to(
+        self, table: pa.Table, rows: EncodedRows, sensitive: pa.Table | None, source: RandomSource
+    ) -> tuple[pa.Table, Tensor]:
+        """A censored table, and the same as a tensor, from rows that were encoded before."""
+        values = self.values(rows.x, self.shown(table.num_rows, sensitive), source)
         if self.encoder.spec.release != "sampled":
-            return codec.soft(values)
-        drawn = codec.decode(values)
-        return pa.table({name: table[name] if name in self._untouched else drawn[name] for name in self.output_names()})
+            return self.codec.soft(values), values
+        drawn = self.codec.decode(values)
+        columns = {name: table[name] if name in self._untouched else drawn[name] for name in self.output_names()}
+        return pa.table(columns), values
 
     @cached_property
     def _untouched(self) -> frozenset[str]:
@@ -127,11 +133,28 @@ class Veil:
                 PictureSchema.from_dict(described) if "images" in described else Schema.from_dict(described)
             )
             sensitive = Sensitive.from_dict(manifest["sensitive"])
-            encoder = build_encoder(schema.layout, EncoderSpec.from_dict(manifest["encoder"]), 1)
-            encoder.load_state_dict(weights)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise VeilFileError(f"The manifest and the weights of this veil do not fit together ({error}).") from error
-        return cls(schema, sensitive, encoder.requires_grad_(False).eval(), manifest.get("unseen", "error"))
+            spec = EncoderSpec.from_dict(manifest["encoder"])
+            _refuse_contradictions(schema, sensitive, spec, manifest["unseen"])
+            encoder = load_encoder(schema.layout, spec, weights)
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
+            # Only what went wrong, not what the file says: its text may hold anything.
+            reason = str(error) if type(error) in (ValueError, InputError) else type(error).__name__
+            raise VeilFileError(f"The parts of this veil do not fit together ({reason}). Nothing was loaded.") from None
+        return cls(schema, sensitive, encoder.requires_grad_(False).eval(), manifest["unseen"])
+
+
+def _refuse_contradictions(
+    schema: Schema | PictureSchema, sensitive: Sensitive, spec: EncoderSpec, unseen: object
+) -> None:
+    """A veil that says it hides S and releases it, or that does not agree with itself, is a forgery."""
+    hidden = {column.name for column in sensitive.columns}
+    told = [column.name for column in schema.columns if column.name in hidden and column.role in ("keep", "pass")]
+    if told:
+        raise ValueError("it releases a sensitive column as it is")
+    if spec.sensitive_width not in (0, sensitive.width) or spec.sensitive_discrete != sensitive.discrete:
+        raise ValueError("its encoder does not see the S that it describes")
+    if unseen not in ("error", "most_frequent"):
+        raise ValueError("it does not say how to treat unknown categories")
 
 
 def take_member(encoder: Encoder, member: int) -> Encoder:

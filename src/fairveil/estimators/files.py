@@ -11,14 +11,14 @@ from fairveil.bound import Achieved
 from fairveil.errors import VeilFileError
 from fairveil.estimators.classifier import FairClassifier
 from fairveil.estimators.encoder import FairEncoder
-from fairveil.estimators.plain import from_plain, plain_parameters
+from fairveil.estimators.plain import checked_parameters, plain_parameters
 from fairveil.estimators.training import Trained
 from fairveil.game import History
 from fairveil.veil import Veil
 
 _FORMATS: dict[str, type[FairEncoder] | type[FairClassifier]] = {
-    "fairveil-veil-1": FairEncoder,
-    "fairveil-classifier-1": FairClassifier,
+    "fairveil-veil-2": FairEncoder,
+    "fairveil-classifier-2": FairClassifier,
 }
 
 
@@ -40,25 +40,43 @@ def save(estimator: FairEncoder | FairClassifier, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> Any:
-    """Read a `.veil` file: a fitted `FairEncoder` or `FairClassifier`. Refuses one whose checksum does not fit."""
+    """Read a `.veil` file: a fitted `FairEncoder` or `FairClassifier`.
+
+    Refuses a file whose checksum does not fit, and one whose parts contradict each other. The file may come from
+    anybody: a signature (`fairveil sign`) tells from whom.
+    """
+    name = Path(path).name
     manifest, weights = read_archive(path)
     kind = _FORMATS.get(str(manifest.get("format")))
     if kind is None:
-        raise VeilFileError(f"{Path(path).name} is not a veil of this version of fairveil.")
+        raise VeilFileError(f"{name} is not a veil of this version of fairveil. Fit it again with this version.")
     veil = Veil.from_parts(manifest, weights)
     try:
-        parameters = {name: from_plain(value) for name, value in manifest["parameters"].items()}
+        parameters = checked_parameters(kind, manifest["parameters"])
         estimator = kind(**parameters, schema=veil.table_schema)
-        history, features = History.from_dict(manifest["history"]), manifest["features"]
+        history, features = History.from_dict(manifest["history"]), _texts(manifest["features"])
         if isinstance(estimator, FairClassifier):
-            estimator.classes_ = np.asarray(manifest["classes"])
+            estimator.classes_ = _classes(manifest["classes"], veil)
+        elif estimator.sees_sensitive != veil.sees_sensitive or estimator.release != veil.encoder.spec.release:
+            raise ValueError("its parameters contradict its encoder")
         bounded = "loss" if isinstance(estimator, FairClassifier) else "distortion"
         trained = Trained(veil, Achieved.from_dict(manifest[bounded]), history)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise VeilFileError(
-            f"{Path(path).name} has a manifest that cannot be read ({type(error).__name__})."
-        ) from error
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+        raise VeilFileError(f"{name} has a manifest that cannot be read ({type(error).__name__}).") from None
     estimator.n_features_in_ = len(veil.schema.columns) or veil.schema.layout.width
     if features:
         estimator.feature_names_in_ = np.asarray(features, dtype=object)
     return estimator._adopt(trained)
+
+
+def _texts(values: Any) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError("names of features must be texts")
+    return values
+
+
+def _classes(values: Any, veil: Veil) -> np.ndarray:
+    plain = isinstance(values, list) and all(isinstance(value, (str, int, float, bool)) for value in values)
+    if not plain or len(values) != len(veil.encoder.spec.scores[0]):
+        raise TypeError("classes must be plain values, one for each score")
+    return np.asarray(values)
