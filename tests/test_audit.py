@@ -84,7 +84,7 @@ def test_json_reads_back_the_same(result, tmp_path):
         assert again.verdict() == result.verdict()
     pd.testing.assert_frame_equal(again.attacks, result.attacks, check_dtype=False)
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(InputError, match="no audit"):
+    with pytest.raises(InputError, match="not an audit"):
         AuditResult.from_json(tmp_path / "other.json")
 
 

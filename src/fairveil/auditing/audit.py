@@ -13,7 +13,7 @@ import fairveil
 from fairveil.auditing.attackers import Attacker, Profile, battery, check_profile
 from fairveil.auditing.certificate import Certificate
 from fairveil.auditing.controls import control_rows, failures
-from fairveil.auditing.features import shared_features
+from fairveil.auditing.features import shared_features, with_disagreement
 from fairveil.auditing.inputs import (
     Draw,
     Pictures,
@@ -23,6 +23,7 @@ from fairveil.auditing.inputs import (
     check_parts,
     joint_target,
     make_target,
+    read_clusters,
     read_release,
     read_targets,
     take_rows,
@@ -53,6 +54,7 @@ def audit(
     original: Any = None,
     *,
     split: Any = None,
+    clusters: Any = None,
     draw: Draw | None = None,
     log_density: LogDensity | None = None,
     certificate: Certificate | None = None,
@@ -70,6 +72,8 @@ def audit(
         a control that must succeed, and the baseline of every task.
     split: 'train', 'validation' or 'test' for each row; by default half, 15 % and 35 % at random. Rows on which an
         encoder was trained should be 'train'.
+    clusters: whose row each one is, where people have several: all rows of a person fall into one part, and attackers
+        see how they differ from each other.
     draw: a function that gives another release of the same rows: the attacker who owns the encoder.
     log_density: for a table of numbers from a known channel, log p(released_i | original_j) as (n, m) for arrays of n
         and m rows; gives the information an upper value. Needs `original`.
@@ -81,7 +85,7 @@ def audit(
     check_profile(profile)
     check_confidence(confidence)
     clock = _Clock()
-    case = _open_case(released, sensitive, targets, original, split, draw, log_density, profile, seed,
+    case = _open_case(released, sensitive, targets, original, split, clusters, draw, log_density, profile, seed,
                       shared=test_on_original)  # fmt: skip
     clock.lap("reading")
     images = case.seen.has("images")
@@ -136,7 +140,7 @@ class _Case:
 
 
 def _open_case(
-    released: Any, sensitive: Any, targets: Any, original: Any, split: Any, draw: Draw | None,
+    released: Any, sensitive: Any, targets: Any, original: Any, split: Any, clusters: Any, draw: Draw | None,
     log_density: LogDensity | None, profile: Profile, seed: int, *, shared: bool,
 ) -> _Case:  # fmt: skip
     """Read and check everything, split the rows, show the release to the attackers."""
@@ -147,8 +151,12 @@ def _open_case(
     secrets = [make_target(name, column) for name, column in secret_columns.items()]
     tasks = [make_target(name, column) for name, column in task_columns.items()]
     strata = secrets[0].values if secrets[0].classes is not None else None
-    parts = split_rows(split, strata, len(release), _MOST_ROWS[profile], seed)
+    people = read_clusters(clusters, len(release))
+    parts = split_rows(split, strata, len(release), _MOST_ROWS[profile], seed, people)
     draws = [] if draw is None else [_drawn(draw, release) for _ in range(_DRAWS[profile])]
+    if people is not None:
+        # Before rows are left out: an attacker sees all rows of a person.
+        release, draws = with_disagreement(release, people), [with_disagreement(again, people) for again in draws]
     kept = parts.rows
     if len(kept) < len(release):  # memory is bounded by the rows that take part
         release, before = take_rows(release, kept), None if before is None else take_rows(before, kept)

@@ -30,6 +30,7 @@ from fairveil.metrics import clopper_pearson
 from fairveil.metrics.estimate import Array, check_confidence, same_length
 
 Notion = Literal["demographic_parity", "equalized_odds"]
+_NAMES = {"demographic_parity": "ΔDemP", "equalized_odds": "ΔEO(y) for every y"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,6 @@ class Certificate:
     evidence: str
 
     def __str__(self) -> str:
-        names = {"demographic_parity": "ΔDemP", "equalized_odds": "ΔEO(y) for every y"}
         if self.bound >= 1.0:
             return (
                 f"Nothing is certified: no bound below 1 follows from these {self.rows:,} rows and {self.cells} cells."
@@ -61,7 +61,7 @@ class Certificate:
         groups = sorted({*self.pairs["first"].astype(str), *self.pairs["second"].astype(str)})
         terms = " ".join(f"({i}) {text}" for i, text in enumerate(self.assumptions, 1))
         return (
-            f"Certified at confidence {self.confidence:g}: {names[self.notion]} between {', '.join(groups)} of any "
+            f"Certified at confidence {self.confidence:g}: {_NAMES[self.notion]} between {', '.join(groups)} of any "
             f"predictor on this release is at most {self.rounded:.4f}. Evidence: {self.evidence} Assumptions: {terms}"
         )
 
@@ -86,9 +86,18 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Certificate":
-        """Read what `to_dict` wrote."""
+        """Read what `to_dict` wrote; raises ValueError or TypeError on values of another form."""
         plain = dict(values)
-        return cls(**{**plain, "pairs": pd.DataFrame(plain["pairs"]), "assumptions": tuple(plain["assumptions"])})
+        numbers = [plain[name] for name in ("bound", "confidence", "observed", "cells", "rows")]
+        if not all(isinstance(n, (int, float)) and not isinstance(n, bool) and math.isfinite(n) for n in numbers):
+            raise ValueError("a certificate must hold finite numbers")
+        texts = [plain["evidence"], *plain["assumptions"]]
+        if plain["notion"] not in _NAMES or not all(isinstance(text, str) for text in texts):
+            raise ValueError("a certificate must name its notion, evidence and assumptions")
+        pairs = pd.DataFrame(plain["pairs"])
+        if not {"first", "second"} <= set(pairs.columns):
+            raise ValueError("a certificate must name the pairs of groups")
+        return cls(**{**plain, "pairs": pairs, "assumptions": tuple(plain["assumptions"])})
 
 
 def certify(

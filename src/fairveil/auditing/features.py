@@ -8,10 +8,12 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -138,6 +140,22 @@ def kept_values(released: Table, original: Table) -> Matrix:
     flags = [_same(name, released.arrow[name], original.arrow[name])[:, None] for name in shared]
     matrix = _stack(flags, len(released))
     return np.hstack([matrix, matrix.mean(axis=1, keepdims=True)]) if shared else matrix
+
+
+def with_disagreement(released: Any, people: NDArray[np.int64]) -> Any:
+    """A table with, for each row, how many rows its person has and how many values they hold in each column."""
+    if not isinstance(released, Table):
+        raise InputError("clusters= is for tables.")
+    frame = pd.DataFrame({"person": people})
+    found = {"rows of the person": frame.groupby("person")["person"].transform("size")}
+    for name in released.names:
+        codes = released.arrow[name].combine_chunks().dictionary_encode().indices
+        frame["value"] = pc.fill_null(codes, -1).to_numpy(zero_copy_only=False)
+        found[f"values of {name} of the person"] = frame.groupby("person")["value"].transform("nunique")
+    table = released.arrow
+    for name, values in found.items():
+        table = table.append_column(name if name not in table.column_names else f"{name}*", pa.array(values.to_numpy()))
+    return replace(released, arrow=table)
 
 
 def _same(name: str, a: pa.ChunkedArray, b: pa.ChunkedArray) -> NDArray[np.bool_]:

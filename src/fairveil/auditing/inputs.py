@@ -98,6 +98,19 @@ def read_targets(targets: Any, default: str) -> dict[str, pa.ChunkedArray]:
     return {name: table[name] for name in table.column_names}
 
 
+def read_clusters(clusters: Any, rows: int) -> NDArray[np.int64] | None:
+    """Whose row each one is, as codes; None if nobody says. A row without a name is a person of its own."""
+    if clusters is None:
+        return None
+    column = _only(read_columns(clusters, "clusters"))
+    if len(column) != rows:
+        raise InputError(f"The release has {rows} rows, clusters {len(column)}.")
+    coded = column.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.float64)
+    alone = np.isnan(coded)
+    coded[alone] = np.nanmax(coded, initial=0.0) + 1.0 + np.arange(int(alone.sum()))
+    return np.asarray(coded, dtype=np.int64)
+
+
 def make_target(name: str, column: pa.ChunkedArray) -> Target:
     """A column as codes or numbers; raises on what cannot be guessed."""
     values = column.to_numpy(zero_copy_only=False)

@@ -45,21 +45,38 @@ class Parts:
         return Parts(*(part[np.isin(part, rows)] for part in (self.train, self.validation, self.test)))
 
 
-def split_rows(split: Any, strata: NDArray[np.generic] | None, rows: int, most: int, seed: int) -> Parts:
-    """The caller's parts, or a random split that keeps the shares of S; at most `most` training rows."""
-    if split is None:
-        everything = np.arange(rows)
-        rest, test = train_test_split(everything, test_size=_TEST, random_state=seed, stratify=strata)
-        inner = None if strata is None else strata[rest]
-        share = _VALIDATION / (1.0 - _TEST)
-        train, validation = train_test_split(rest, test_size=share, random_state=seed, stratify=inner)
-        parts = Parts(np.sort(train), np.sort(validation), np.sort(test))
-    else:
+def split_rows(
+    split: Any,
+    strata: NDArray[np.generic] | None,
+    rows: int,
+    most: int,
+    seed: int,
+    people: NDArray[np.int64] | None = None,
+) -> Parts:
+    """The caller's parts, or a random split that keeps the shares of S; at most `most` training rows.
+
+    people: whose row each one is. All rows of a person are then in one part, so that none is recognised by another.
+    """
+    if split is not None:
         parts = _given_parts(np.asarray(split), strata, rows, seed)
+    elif people is not None:
+        _, first, person = np.unique(people, return_index=True, return_inverse=True)
+        own = _random_parts(None if strata is None else strata[first], len(first), seed)
+        parts = Parts(*(np.flatnonzero(np.isin(person, part)) for part in (own.train, own.validation, own.test)))
+    else:
+        parts = _random_parts(strata, rows, seed)
     generator = np.random.default_rng(seed)
     kept = [np.sort(generator.choice(part, limit, replace=False)) if len(part) > limit else part
             for part, limit in ((parts.train, most), (parts.validation, most // 4), (parts.test, most))]  # fmt: skip
     return Parts(*kept)
+
+
+def _random_parts(strata: NDArray[np.generic] | None, rows: int, seed: int) -> Parts:
+    rest, test = train_test_split(np.arange(rows), test_size=_TEST, random_state=seed, stratify=strata)
+    inner = None if strata is None else strata[rest]
+    share = _VALIDATION / (1.0 - _TEST)
+    train, validation = train_test_split(rest, test_size=share, random_state=seed, stratify=inner)
+    return Parts(np.sort(train), np.sort(validation), np.sort(test))
 
 
 def _given_parts(names: NDArray[np.generic], strata: NDArray[np.generic] | None, rows: int, seed: int) -> Parts:

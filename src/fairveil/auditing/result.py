@@ -1,7 +1,7 @@
 """The result of an audit: frozen, with its tables, a summary for the terminal, and JSON that reads back the same."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from rich.table import Table as RichTable
 from fairveil.auditing.certificate import Certificate
 from fairveil.errors import InputError
 from fairveil.report import absent, shown_interval, shown_number, write_page
+from fairveil.whole import write_whole
 
-_FORMAT = "fairveil-audit-1"
+_FORMAT = "fairveil-audit-2"
 _FRAMES = ("leakage", "attacks", "tasks", "rates", "information", "controls", "groups")
 
 
@@ -29,6 +30,7 @@ class AuditResult:
     information: nats. controls: what had to succeed and to fail.
     groups: sizes of the groups of S among the test rows. certificate: the certified bound, if one was handed in.
     settings: profile, confidence, rows of each part, draws, seed. seconds: how long each stage took.
+    subject: of which file it is, by SHA-256, where that was checked. seal: by whom it was.
     """
 
     valid: bool
@@ -43,6 +45,8 @@ class AuditResult:
     certified: Certificate | None
     settings: dict[str, Any]
     seconds: dict[str, float]
+    subject: dict[str, str] = field(default_factory=dict)
+    seal: str = ""
 
     @property
     def certificate(self) -> pd.DataFrame:
@@ -138,13 +142,15 @@ class AuditResult:
             "certificate": None if self.certified is None else self.certified.to_dict(),
             "settings": self.settings,
             "seconds": self.seconds,
+            "subject": self.subject,
+            "seal": self.seal,
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
         """As JSON, written to a file if one is named."""
         text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
+            write_whole(Path(path), text.encode())
         return text
 
     @classmethod
@@ -153,19 +159,34 @@ class AuditResult:
         text = (
             source if isinstance(source, str) and source.lstrip().startswith("{") else Path(source).read_text("utf-8")
         )
-        values = json.loads(text)
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError):
+            raise InputError("This is not an audit: it cannot be read as JSON.") from None
+        return cls.from_dict(values)
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "AuditResult":
+        """Read what `to_dict` gave. It may come from anybody: what is not of its form is refused."""
         if not isinstance(values, dict) or values.get("format") != _FORMAT:
-            raise InputError("This is no audit of this version of fairveil.")
-        frames = {name: _frame(values[name]) for name in _FRAMES}
-        certificate = values["certificate"]
-        return cls(
-            valid=values["valid"],
-            reasons=tuple(values["reasons"]),
-            certified=None if certificate is None else Certificate.from_dict(certificate),
-            settings=values["settings"],
-            seconds=values["seconds"],
-            **frames,
-        )
+            raise InputError("This is not an audit of this version of fairveil.")
+        try:
+            frames = {name: _frame(values[name]) for name in _FRAMES}
+            certificate = values["certificate"]
+            result = cls(
+                valid=bool(values["valid"]),
+                reasons=tuple(map(str, values["reasons"])),
+                certified=None if certificate is None else Certificate.from_dict(certificate),
+                settings=dict(values["settings"]),
+                seconds=dict(values["seconds"]),
+                subject=dict(values["subject"]),
+                seal=str(values["seal"]),
+                **frames,
+            )
+            result.verdict()
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            raise InputError("This is not an audit of this version of fairveil: parts are missing.") from None
+        return result
 
     def to_html(self, path: str | Path) -> None:
         """Write one self-contained page: the verdict, pictures, tables, how it was done."""

@@ -7,6 +7,7 @@ from typing import Any
 import jinja2
 
 from fairveil.report.pictures import group_picture, leakage_picture, parity_picture, utility_picture
+from fairveil.whole import write_whole
 
 #: Counts below this are not shown: a page is handed on, and a count of three may be a person.
 FEWEST_SHOWN = 10
@@ -25,9 +26,7 @@ def write_page(audit: dict[str, Any], path: Path) -> None:
     page = render_page(audit)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to.")
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, page.encode())
 
 
 def render_page(audit: dict[str, Any]) -> str:
