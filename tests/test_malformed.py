@@ -247,7 +247,7 @@ def test_schemas_that_cannot_be_used(made, tmp_path, capsys, monkeypatch, name):
     [
         (["release", "people.csv", "--veil", "sex.veil", "-o", "out.xlsx"], "must end in"),
         (["release", "people.csv", "--veil", "sex.veil", "-o", "no/such/out.csv"], "no folder"),
-        (["release", "people.csv", "--veil", "sex.veil", "-o", "people.csv"], "its own input"),
+        (["release", "people.csv", "--veil", "sex.veil", "-o", "people.csv"], "would replace the input"),
         (["release", "people.csv", "--veil", "none.veil", "-o", "out.csv"], "no veil"),
         (["fit", "people.csv", "-o", "x.veil"], "Nothing is to be hidden"),
         (["fit", "people.csv", "-s", "age", "-o", "x.veil"], "no column 'age'"),
@@ -262,7 +262,7 @@ def test_schemas_that_cannot_be_used(made, tmp_path, capsys, monkeypatch, name):
         (["audit", "people.csv", "--original", "people.csv"], "--sensitive"),
         (["certify", "people.csv", "--veil", "sex.veil"], "matrix"),
         (["card", "people.csv"], "no card"),
-        (["--config", "none.yaml", "inspect", "people.csv"], "There is no file"),
+        (["--config", "none.yaml", "inspect", "people.csv"], "There is no configuration"),
     ],
 )
 def test_wrong_usage(made, tmp_path, capsys, monkeypatch, arguments, message):

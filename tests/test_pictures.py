@@ -71,7 +71,7 @@ def test_a_folder_of_images(tmp_path):
     assert read_folder(tmp_path, (4, 4))[0].shape == (3, 4, 4, 3)
     (tmp_path / "d.png").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"d\.png .*cannot be read"):
-        read_folder(tmp_path)
+        read_folder(tmp_path, (4, 4))
     with pytest.raises(InputError, match="not a folder"):
         read_folder(tmp_path / "a.png")
 

@@ -24,13 +24,14 @@ from fairveil.errors import InputError
 from fairveil.game import default_training
 from fairveil.objectives import make_distortion
 from fairveil.objectives.distortion import Release
-from fairveil.randomness import SystemRandom
+from fairveil.randomness import KeyedStream, RowStream, SystemRandom, normal
 from fairveil.release import Options, audit_file, read_card, release_file
 from fairveil.release import job as asking
 from fairveil.release import tables as streaming
 from fairveil.release.card import card_path
-from fairveil.release.ledger import SKETCH, Entry, Ledger, Sketch, row_hashes
+from fairveil.release.ledger import Entry, Ledger
 from fairveil.release.reading import open_table
+from fairveil.release.sketch import SIZE, Sketch, row_hashes
 from fairveil.release.workplace import workplace
 from fairveil.release.writing import neutralised
 from fairveil.tables import read_table
@@ -83,14 +84,15 @@ def test_the_budget_holds_on_the_file_as_it_is_read_back(place):
     codec = Codec(encoder.schema_, "most_frequent")
     seen = [column.name for column in encoder.schema_.seen]
     before, after = (read_table(frame[seen]).arrow for frame in (pd.read_csv(place / "people.csv"), out))
-    with pytest.warns(fv.errors.ClippedWarning):
-        original = codec.original(before, codec.encode(before))
+    original = codec.original(before, codec.encode(before))
     written = codec.original(after, codec.encode(after))
     measured = make_distortion("auto", encoder.schema_.layout, "sampled").realised(
         Release(written, written[..., encoder.schema_.layout.grouped]), original
     )
     mean = float(measured.sum(dim=1).mean())
-    assert mean == pytest.approx(card["distortion"]["total"], rel=1e-6)
+    [entry] = Ledger.of(place / "sex.veil").entries
+    assert mean == pytest.approx(sum(entry.distortion.values()), rel=1e-6)
+    assert card["distortion"]["total"] == pytest.approx(mean, abs=0.02)
     # Read as it is, with nothing of ours: cells that differ, and squares in units of the scale.
     raw = pd.read_csv(place / "people.csv")
     changed = sum((raw[n].fillna("-") != out[n].fillna("-")).mean() for n in ("role", "town", "hired"))
@@ -106,25 +108,26 @@ def test_rows_are_drawn_once_whatever_interrupts(place, monkeypatch):
     monkeypatch.setattr(asking, "_LEAST_BATCH", 100)
     draw = streaming._draw_part
 
-    def interrupted(job, rows, index, folder, key):
+    def interrupted(release, rows, encoded, index, *hashes):
         if index == 4:
             raise KeyboardInterrupt
-        draw(job, rows, index, folder, key)
+        draw(release, rows, encoded, index, *hashes)
 
     monkeypatch.setattr(streaming, "_draw_part", interrupted)
     with pytest.raises(KeyboardInterrupt):
         release_file(place / "people.csv", place / "sex.veil", place / "out.csv", options)
     work = place / ".out.csv.unfinished"
     drawn = {path.name: path.read_bytes() for path in work.glob("part-*")}
-    assert len(drawn) == 4
+    kept = {int(name.removeprefix("part-").removesuffix(".arrow")) for name in drawn}
+    assert {0, 1, 2, 3} <= kept <= {0, 1, 2, 3, 5}  # the next one may have been under way
     assert not (place / "out.csv").exists()
     again = []
-    monkeypatch.setattr(streaming, "_draw_part", lambda *a: (again.append(a[2]), draw(*a)))
+    monkeypatch.setattr(streaming, "_draw_part", lambda *a: (again.append(a[3]), draw(*a)))
     card = release_file(place / "people.csv", place / "sex.veil", place / "out.csv", options)
-    assert sorted(again) == [4, 5, 6, 7, 8]
+    assert set(again) == set(range(9)) - kept
     assert card["release"]["rows"] == 900
     assert not work.exists()
-    order = Ledger(place / "sex.veil").order(Ledger(place / "sex.veil").entries[0])
+    order = Ledger.of(place / "sex.veil").order(Ledger.of(place / "sex.veil").entries[0])
     assert sorted(order) == list(range(900))
     # Rows hashed before and after the interruption are known again: the key outlived it.
     with pytest.raises(InputError, match=r"About 100 % of these rows"):
@@ -188,19 +191,25 @@ def test_the_same_rows_are_not_released_twice_without_a_word(place):
 
 
 @pytest.mark.parametrize("shared", [0.0, 0.5, 1.0])
-def test_the_ledger_knows_how_much_was_released_before(place, shared):
-    generator = np.random.default_rng(0)
-    rows = pd.DataFrame({"a": generator.normal(size=40_000), "b": generator.choice(["x", "y"], 40_000)})
-    ledger = Ledger(place / "any.veil")
-    first, second = Sketch(), Sketch()
-    cut = int(20_000 * (1 - shared))
-    for sketch, part in ((first, rows[:20_000]), (second, rows[cut : cut + 20_000])):
-        for start in range(0, 20_000, 3000):
-            sketch.add(row_hashes(read_table(part[start : start + 3000]).arrow, ledger.key))
-    assert len(first.hashes) == SKETCH
-    ledger.enter(Entry("0" * 64, 20_000, True, tuple(first.hashes.tolist()), "first", ""), None)
-    assert ledger.earlier(second.hashes, "second")[0] == pytest.approx(shared, abs=0.03)
-    assert ledger.earlier(second.hashes, "first") == (0.0, 0)
+@pytest.mark.parametrize("values", [3, 1000])
+def test_the_ledger_knows_how_much_was_released_before(place, shared, values):
+    """Whether rows are all different, or people are often alike."""
+    codes = np.random.default_rng(0).integers(0, values, (120_000, 9))
+    ledger = Ledger.of(place / "sex.veil")
+    ledger.prepare()
+    cut = int(60_000 * (1 - shared))
+    first, second = (
+        sum((Sketch.of(row_hashes(part[i : i + 7000], ledger.key)) for i in range(0, 60_000, 7000)), Sketch.empty())
+        for part in (codes[:60_000], codes[cut : cut + 60_000])
+    )
+    assert len(first.hashes) == SIZE
+    with ledger.locked():
+        ledger.enter(Entry("first", "0" * 64, 60_000, True, "", "", None, tuple(first.hashes.tolist()),
+                           tuple(first.counts.tolist())))  # fmt: skip
+    share, releases = ledger.earlier(second, "second")
+    assert share == pytest.approx(shared, abs=0.05)
+    assert releases == (shared > 0)
+    assert ledger.earlier(second, "first") == (0.0, 0)
 
 
 def test_every_order_is_equally_likely(place, monkeypatch):
@@ -212,10 +221,10 @@ def test_every_order_is_equally_likely(place, monkeypatch):
     ends = []
     for _ in range(60):
         job = asking.Job(open_table(small), fv.load(place / "sex.veil"), place / "sex.veil",
-                            place / "x.csv", replace(QUIET, again=True, memory=64))  # fmt: skip
+                            place / "x.csv", replace(QUIET, again=True, memory=64, unverified=True))  # fmt: skip
         assert job.buckets > 3
         told = streaming.release_table(job, lambda told: None)
-        ledger = Ledger(place / "sex.veil")
+        ledger = Ledger.of(place / "sex.veil")
         order = ledger.order(ledger.find(told.sha256))
         assert sorted(order) == list(range(60))
         ends += [(np.flatnonzero(order < 6) + 0.5) / 60]
@@ -231,7 +240,7 @@ def test_a_sorted_input_tells_nothing_by_its_order(place):
     found, chance = advantage(np.arange(len(out)), secret)
     assert found > chance  # the defence is off
     released(place, "shuffled.parquet", "sorted.csv", again=True)
-    ledger = Ledger(place / "sex.veil")
+    ledger = Ledger.of(place / "sex.veil")
     place_of = ledger.order(ledger.find(sha256_of(place / "shuffled.parquet")))
     found, chance = advantage(np.arange(len(out)), secret[place_of])
     assert found < chance
@@ -265,7 +274,7 @@ def test_values_of_single_rows_are_in_nothing_that_is_written(place):
     result = audit_file(place / "out.csv", place / "people.csv", ["sex"], ["hired"], show_progress=False)
     result.to_html(place / "audit.html")
     result.to_json(place / "audit.json")
-    needles = [CANARY_TEXT, str(CANARY_NUMBER), str(int(CANARY_NUMBER))]
+    needles = [CANARY_TEXT, str(CANARY_NUMBER)]
     written = [p for p in place.rglob("*") if p.is_file() and p.name != "people.csv"]
     assert len(written) > 8
     for path in written:
@@ -275,7 +284,7 @@ def test_values_of_single_rows_are_in_nothing_that_is_written(place):
     schema = fv.load(place / "sex.veil").schema_
     assert schema["height"].upper < 300
     # The defence off: a schema of all that occurs holds both.
-    loose = fv.Schema.infer(table().drop(columns="sex")).to_json()
+    loose = fv.Schema.infer(table().drop(columns="sex"), fewest=1).to_json()
     assert CANARY_TEXT in loose
     assert str(CANARY_NUMBER)[:6] in loose
 
@@ -355,11 +364,17 @@ def test_the_noise_of_a_file_is_the_operating_systems(place):
     assert "seed" not in json.dumps(read_card(card_path(place / "a.parquet"))).lower()
 
 
-def test_the_systems_noise_has_the_right_distribution():
-    source = SystemRandom()
+_SOURCES = [SystemRandom(), KeyedStream(b"key"), RowStream(b"key", np.arange(600, dtype=np.uint16).reshape(300, 2))]
+
+
+@pytest.mark.parametrize("source", _SOURCES, ids=lambda source: type(source).__name__)
+def test_noise_has_the_right_distribution_and_never_comes_again(source):
     assert stats.kstest(source.uniform(300, 100).numpy().ravel(), "uniform").pvalue > 1e-4
-    assert stats.kstest(source.normal(300, 100).numpy().ravel(), "norm").pvalue > 1e-4
-    assert not np.array_equal(source.uniform(4, 4).numpy(), source.uniform(4, 4).numpy())
+    assert stats.kstest(normal(source, 300, 100).numpy().ravel(), "norm").pvalue > 1e-4
+    assert not np.array_equal(source.uniform(300, 4).numpy(), source.uniform(300, 4).numpy())
+    keys = source.keys(300)
+    assert len(np.unique(keys)) == 300
+    assert keys.max() < 2**63
 
 
 def test_a_card_tells_what_was_done_and_is_markup_free(place):
@@ -406,7 +421,7 @@ def test_images_are_released_without_names_times_or_metadata(tmp_path):
     with pytest.raises(InputError, match=r"100 % of these images"):
         release_file(folder, tmp_path / "face.veil", tmp_path / "twice", QUIET, labels)
     assert not (tmp_path / "twice").exists()
-    ledger = Ledger(tmp_path / "face.veil")
+    ledger = Ledger.of(tmp_path / "face.veil")
     order = ledger.order(ledger.entries[0])
     found, chance = advantage(np.arange(60), sex[order])
     assert found < chance

@@ -1,5 +1,6 @@
 """Images: as callers hold them, as rows of a tensor, and which values a release may hold."""
 
+import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -11,13 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairveil.columns import Column
+from fairveil.columns import Column, shown
 from fairveil.errors import InputError, rows_named
 from fairveil.schema import Layout
 
 #: Steps between black and white: released pixels are whole multiples of 1 / 255.
 STEPS = 255
 _PIXEL = Column("pixel", "continuous", family="number", lower=0.0, upper=1.0, grid=1 / STEPS)
+#: Of an image that is read, of images that a veil describes, and bytes of all images in memory.
+_MOST_PIXELS, _MOST_VEIL_PIXELS, _MOST_BYTES = 2**26, 2**20, 2**33
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 
 
@@ -93,29 +96,55 @@ def image_names(folder: str | Path) -> list[str]:
     names = sorted(file.name for file in root.iterdir() if file.suffix.lower() in _SUFFIXES)
     if not names:
         raise InputError(f"The folder {root.name!r} holds no images ({', '.join(_SUFFIXES)}).")
+    strange = [name for name in names if not (root / name).is_file()]  # to open a pipe would wait for ever
+    if strange:
+        raise InputError(f"{len(strange)} names in {root.name!r} look like images and are not ordinary files, such as "
+                         f"{shown(strange[0])}. Remove them.")  # fmt: skip
     return names
 
 
-def read_images(folder: str | Path, names: Sequence[str], size: tuple[int, int] | None = None) -> NDArray[np.uint8]:
-    """These images of a folder, (rows, height, width, 3)."""
-    from PIL import Image, UnidentifiedImageError
+def read_images(
+    folder: str | Path,
+    names: Sequence[str],
+    size: tuple[int, int] | None = None,
+    *,
+    expected: tuple[int, int] | None = None,
+) -> NDArray[np.uint8]:
+    """These images of a folder, (rows, height, width, 3).
+
+    size: (height, width) to which all are brought. expected: what all must have; images are looked at before they are
+    decoded, as a small file may hold an image of any size.
+    """
+    from PIL import Image
 
     root = Path(folder)
-    images: list[NDArray[np.uint8]] = []
-    for name in names:
+    out: NDArray[np.uint8] | None = None
+    for i, name in enumerate(names):
         try:
             with Image.open(root / name) as image:
+                if image.width * image.height > _MOST_PIXELS:
+                    raise InputError(f"{name} in {root.name!r} has more than {_MOST_PIXELS:,} pixels.")
+                found = (image.height, image.width) if size is None else size
+                expected = expected or found
+                if found != expected:
+                    raise InputError(f"Images of {root.name!r} differ in size, such as {name} and {names[0]}. Bring "
+                                     "them to one size, or name one.")  # fmt: skip
+                if out is None:
+                    if len(names) * found[0] * found[1] * 3 > _MOST_BYTES:
+                        raise InputError(f"The images of {root.name!r} take more than {_MOST_BYTES // 2**30} GiB at "
+                                         "their size. Make them smaller, or give fewer.")  # fmt: skip
+                    out = np.empty((len(names), *found, 3), dtype=np.uint8)
                 colour = image.convert("RGB")
-                if size is not None and colour.size != size[::-1]:
-                    colour = colour.resize(size[::-1], Image.Resampling.LANCZOS)
-                images.append(np.asarray(colour))
-        except (UnidentifiedImageError, OSError, Image.DecompressionBombError, SyntaxError) as error:
+                if colour.size != found[::-1]:
+                    colour = colour.resize(found[::-1], Image.Resampling.LANCZOS)
+                out[i] = np.asarray(colour)
+        except InputError:
+            raise
+        except (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError,
+                Image.DecompressionBombWarning) as error:  # fmt: skip
             raise InputError(f"{name} in {root.name!r} cannot be read as an image.") from error
-    odd = [name for name, image in zip(names, images, strict=True) if image.shape != images[0].shape]
-    if odd:
-        raise InputError(f"{len(odd)} images of {root.name!r} differ in size from the first, such as {odd[0]}. "
-                         "Bring them to one size, or name one.")  # fmt: skip
-    return np.stack(images)
+    assert out is not None
+    return out
 
 
 @dataclass(frozen=True)
@@ -158,8 +187,10 @@ class PictureSchema:
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Read what `to_dict` wrote."""
         sizes = [values["images"][name] for name in ("height", "width", "channels")]
-        if not all(isinstance(size, int) and size > 0 for size in sizes):
-            raise ValueError("the size of images must be three whole numbers above 0")
+        if not all(type(size) is int and size > 0 for size in sizes) or sizes[2] not in (1, 3):
+            raise ValueError("the size of images must be three whole numbers above 0, the last of them 1 or 3")
+        if sizes[0] * sizes[1] > _MOST_VEIL_PIXELS:
+            raise ValueError("its images are too large")
         return cls(*sizes)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from fairveil.errors import BudgetNotMet, DataNotFound, InputError, TrainingFailed, VeilFileError
 
@@ -20,7 +19,7 @@ app = typer.Typer(
 )
 
 #: Errors that a caller can mend: their message is shown. Of others only the type, as their text may show data.
-EXPECTED = (InputError, BudgetNotMet, TrainingFailed, DataNotFound, VeilFileError, OSError)
+EXPECTED = (InputError, BudgetNotMet, TrainingFailed, DataNotFound, VeilFileError, OSError, MemoryError)
 _INTERRUPTED = 130
 _debug = False
 
@@ -48,19 +47,16 @@ def options(
 
 
 def _read_config(path: Path, context: typer.Context) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"There is no file {path}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise InputError(f"{path.name} is not YAML.") from None
+    from fairveil.release.inspecting import read_yaml  # not before it is needed: it waits for pyarrow
+
+    values = read_yaml(path, "configuration")
     commands = getattr(context.command, "commands", {})
-    if not isinstance(values, dict) or not all(isinstance(v, dict) for v in values.values()):
+    if not all(isinstance(v, dict) for v in values.values()):
         raise InputError(f"{path.name} must map verbs to their options, such as fit: {{budget: 1.2}}.")
     problems, known = [], {}
     for verb, chosen in values.items():
         if verb not in commands:
-            problems.append(f"{path.name}: there is no verb {verb!r}. Verbs: {', '.join(sorted(commands))}.")
+            problems.append(f"{path.name}: there is no verb {verb[:40]!r}. Verbs: {', '.join(sorted(commands))}.")
             continue
         flags = {flag.lstrip("-"): option.name for option in commands[verb].params for flag in option.opts}
         problems += [f"{path.name}: {verb} has no option {name!r}." for name in chosen if str(name) not in flags]
@@ -72,7 +68,12 @@ def _read_config(path: Path, context: typer.Context) -> dict[str, Any]:
 
 def show_json(values: object) -> None:
     """Print plain values for machines."""
-    typer.echo(json.dumps(values, indent=1, ensure_ascii=False, default=str))
+    typer.echo(printable(json.dumps(values, indent=1, ensure_ascii=False, default=str)))
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: what could steer it is shown by its number, as JSON does."""
+    return "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in text)
 
 
 def main() -> None:
@@ -87,7 +88,7 @@ def main() -> None:
     except EXPECTED as error:
         if _debug:
             raise
-        sys.stderr.write(f"fairveil: {told(error)}\n")
+        sys.stderr.write(f"fairveil: {printable(told(error))}\n")
         raise SystemExit(2) from None
     except Exception as error:
         if _debug:
@@ -99,6 +100,8 @@ def main() -> None:
 
 def told(error: Exception) -> str:
     """The message of an error that a caller can mend."""
+    if isinstance(error, MemoryError):
+        return "There is not enough memory. What was there before is as it was."
     if isinstance(error, OSError) and error.strerror and not isinstance(error, DataNotFound):
         where = f" ({error.filename})" if error.filename else ""
         return f"{error.strerror}{where}. What was there before is as it was."

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-import fairveil as fv
 from fairveil import release as room
-from fairveil.cli.app import Json, Quiet, app, show_json
+from fairveil.cli.app import Json, Quiet, app, printable, show_json
 from fairveil.errors import InputError
-from fairveil.whole import sha256_of, write_whole
+from fairveil.signing import check_signature, make_key, sign_file
+from fairveil.whole import refuse_overwriting, sha256_of, write_whole
 
 if TYPE_CHECKING:
     from fairveil.auditing.attackers import Profile
+    from fairveil.release.ledger import Ledger
 
 Sensitive = Annotated[list[str] | None, typer.Option("--sensitive", "-s", help="A column to hide; may be repeated.")]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="A schema as inspect writes it (YAML or JSON).")]
@@ -30,6 +32,10 @@ Rows = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the training (never of a release).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what was interrupted.")]
+Signature = Annotated[
+    Path | None, typer.Option(help="Use the veil only if the owner of this public key signed it (see sign).")
+]
+Person = Annotated[str | None, typer.Option(help="A column that says whose row it is, where people have several rows.")]
 _console = Console(width=None if Console().is_terminal else 120)
 
 
@@ -53,6 +59,8 @@ def inspect(
         show_json(found.to_dict())
         return
     _console.print(_inspected(found))
+    for rule in found.dependencies:
+        typer.echo(f"{rule.by!r} determines {rule.column!r}: a release keeps to that.")
     for name in found.undecided:
         typer.echo(f"{name!r} has no role yet.")
     if output is not None:
@@ -91,6 +99,12 @@ def fit(
         return
     typer.echo(f"Wrote {output}: distortion {achieved.mean:.4g}, at most {achieved.upper:.4g} with confidence "
                f"{achieved.confidence:.3g} (budget {budget:g}, {achieved.rows:,} held-out rows).")  # fmt: skip
+    if achieved.lost > 0.1 * budget:
+        typer.echo(f"Of this, {achieved.lost:.3g} is spent before anything is hidden: on draws within bins, numbers "
+                   "beyond the schema's ranges, and values too rare to be listed.")  # fmt: skip
+    told = [f"{column.name!r} ({column.role})" for column in encoder.schema_.columns if column.role in ("keep", "pass")]
+    if told:
+        typer.echo(f"Released as they are, by the schema: {', '.join(told)}.")
 
 
 @app.command()
@@ -124,7 +138,7 @@ def frontier(
         return
     table = Table(title="What a fresh LightGBM finds in each release")
     for name in points.columns:
-        table.add_column(str(name), justify="right")
+        table.add_column(Text(str(name)), justify="right")
     for row in points.to_dict("records"):
         table.add_row(*(f"{v:.4g}" if isinstance(v, float) and v == v else "" if v != v or v is None else str(v)
                         for v in row.values()))  # fmt: skip
@@ -149,6 +163,14 @@ def release(
     forget_order: Annotated[
         bool, typer.Option("--forget-order", help="Keep no private order in the ledger: the file cannot be audited.")
     ] = False,
+    person: Person = None,
+    few_rows: Annotated[
+        bool, typer.Option("--few-rows", help="Release a table of fewer than 50 rows, which tells of single people.")
+    ] = False,
+    unverified: Annotated[
+        bool, typer.Option("--unverified", help="Write even if the distortion or movement contradicts the veil.")
+    ] = False,
+    require_signature: Signature = None,
     memory: Annotated[int, typer.Option(min=64, help="Megabytes for batches and buckets.")] = 1024,
     workers: Annotated[int, typer.Option(min=0, help="Batches drawn at the same time; 0: one a core.")] = 0,
     as_json: Json = False,
@@ -159,8 +181,12 @@ def release(
     Example: `fairveil release adult.csv --veil sex.veil -o censored.csv`
     """
     chosen = room.Options(
-        keep_order, again, resume, reproducible_insecure, memory, workers, not forget_order, not quiet
-    )
+        keep_order=keep_order, again=again, resume=resume, seed=reproducible_insecure, memory=memory, workers=workers,
+        remember_order=not forget_order, show_progress=not quiet, person=person, few_rows=few_rows,
+        unverified=unverified,
+    )  # fmt: skip
+    if require_signature is not None:
+        check_signature(veil, require_signature)
     if keep_order:
         typer.echo("Warning: rows keep their order. If the input is sorted, that alone may tell S.", err=True)
     if reproducible_insecure is not None:
@@ -175,6 +201,8 @@ def release(
     typer.echo(
         f"Wrote {output}: {card['release']['rows']:,} rows{shown}. Its card: {room.card_path(output).name} and .md."
     )
+    for text in (*card["release"]["contradicts_the_veil"], *card["release"]["warnings"]):
+        typer.echo(f"Warning: {text}", err=True)
     if card["earlier_releases"]["together"]:
         typer.echo(f"Together with earlier releases: {card['earlier_releases']['together']['text']}")
     typer.echo(f"Keep {veil.name}.ledger to yourself: it knows which row is which.")
@@ -196,6 +224,7 @@ def audit(
     veil: Annotated[Path | None, typer.Option(help="The veil whose ledger knows the order of the rows.")] = None,
     labels: Labels = None,
     same_order: Annotated[bool, typer.Option("--same-order", help="The rows stand as in the original.")] = False,
+    person: Person = None,
     profile: Annotated[str, typer.Option(help="quick, or full (more attackers, longer).")] = "quick",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -209,16 +238,25 @@ def audit(
     for path in (report, save):
         if path is not None and not path.absolute().parent.is_dir():
             raise InputError(f"There is no folder {path.parent} to write {path.name} to.")
+    found_card = room.card_path(release)
+    refuse_overwriting(
+        {"report": report, "result": save},
+        {"release": release, "original": original, "veil": veil, "table of labels": labels, "card": found_card,
+         "card's text": found_card.with_suffix(".md")},
+    )  # fmt: skip
     result = room.audit_file(
         release, original, sensitive or (), target or (), veil=veil, labels=labels, same_order=same_order,
-        profile=cast("Profile", profile), show_progress=not quiet,
+        person=person, profile=cast("Profile", profile), show_progress=not quiet,
     )  # fmt: skip
     if report is not None:
         result.to_html(report)
     if save is not None:
         result.to_json(save)
-    if room.card_path(release).exists():
-        room.write_card(room.card_path(release), room.with_audit(_card_of(release), result))
+    if found_card.exists() and result.seal:
+        room.write_card(found_card, room.with_audit(_card_of(release), result.to_dict(), _seals(release, veil)))
+    elif found_card.exists():
+        typer.echo("The card was not changed: without the ledger it is not known that these rows belong together.",
+                   err=True)  # fmt: skip
     if as_json:
         show_json(result.to_dict())
     else:
@@ -240,19 +278,24 @@ def certify(
         bool, typer.Option("--unseen-rows", help="You vouch that no row was used in fitting.")
     ] = False,
     save: Annotated[Path | None, typer.Option(help="Write the certificate as JSON.")] = None,
+    require_signature: Signature = None,
     as_json: Json = False,
 ) -> None:
     """Bound the unfairness of any predictor on a veil's releases, present or future.
 
     Example: `fairveil certify fresh.csv --veil sex.veil --unseen-rows --save certificate.json`
     """
+    refuse_overwriting({"certificate": save}, {"input": file, "veil": veil})
+    if require_signature is not None:
+        check_signature(veil, require_signature)
     found = room.certify_file(file, veil, target=target, confidence=confidence, unseen_rows=unseen_rows)
+    values = room.sealed_certificate(found, veil) if save is not None else found.to_dict()
     if save is not None:
-        write_whole(save, (json.dumps(found.to_dict(), indent=1) + "\n").encode())
+        write_whole(save, (json.dumps(values, indent=1) + "\n").encode())
     if as_json:
-        show_json(found.to_dict())
+        show_json(values)
     else:
-        typer.echo(str(found))
+        typer.echo(printable(str(found)))
 
 
 @app.command()
@@ -262,6 +305,7 @@ def card(
         Path | None, typer.Option("--audit", help="An audit to add, as audit --save wrote it.")
     ] = None,
     certificate: Annotated[Path | None, typer.Option(help="A certificate to add, as certify --save wrote it.")] = None,
+    veil: Annotated[Path | None, typer.Option(help="The veil whose ledger sealed what is added.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show the card of a release: what was done, measured and certified, and what is not promised.
@@ -270,15 +314,41 @@ def card(
     """
     found = _card_of(release)
     if audit_result is not None:
-        found = room.with_audit(found, fv.AuditResult.from_json(_existing(audit_result)))
+        found = room.with_audit(found, room.read_json(audit_result, "audit"), _seals(release, veil))
     if certificate is not None:
-        found = room.with_certificate(found, _read_certificate(certificate))
+        found = _certified(found, certificate, _seals(release, veil))
     if audit_result is not None or certificate is not None:
         room.write_card(room.card_path(release), found)
     if as_json:
         show_json(found)
     else:
         typer.echo(room.card_text(found), nl=False)
+
+
+@app.command()
+def sign(
+    file: Annotated[Path | None, typer.Argument(help="A veil, a release, a card, or any other file.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Sign with this private key: writes FILE.sig.")] = None,
+    check: Annotated[Path | None, typer.Option(help="Check FILE.sig against this public key.")] = None,
+    new_key: Annotated[Path | None, typer.Option(help="Make a private key, and its public half (.pub).")] = None,
+) -> None:
+    """Sign a file, or check who signed it. A veil from somebody else is worth as much as its signature.
+
+    Example: `fairveil sign --new-key curator.key`, `fairveil sign sex.veil --key curator.key`, and whoever uses it:
+    `fairveil release adult.csv --veil sex.veil --require-signature curator.key.pub -o censored.csv`
+    """
+    if new_key is not None:
+        public = make_key(new_key)
+        typer.echo(f"Wrote {new_key}, which nobody else may have, and {public}, to hand on.")
+    if file is None and new_key is None:
+        raise InputError("Name a file to sign with --key, or a new key with --new-key.")
+    if file is not None and (key is None) == (check is None):
+        raise InputError("Say --key to sign the file, or --check to check its signature.")
+    if file is not None and key is not None:
+        typer.echo(f"Wrote {sign_file(file, key)}.")
+    if file is not None and check is not None:
+        check_signature(file, check)
+        typer.echo(f"{file.name} was signed by the owner of {check.name}.")
 
 
 def parse_budgets(text: str) -> list[float]:
@@ -301,22 +371,39 @@ def _recipe(
 def _card_of(release: Path) -> dict[str, Any]:
     """The card of a release that is the file it was written for."""
     found = room.read_card(room.card_path(release))
-    if release.is_file() and sha256_of(release) != found["release"]["sha256"]:
+    if _digest(release) != found["release"]["sha256"]:
         raise InputError(f"{release.name} is not the file its card was written for: it was changed or replaced.")
     return found
 
 
-def _existing(path: Path) -> Path:
-    if not path.is_file():
-        raise InputError(f"There is no file {path}.")
-    return path
+def _digest(release: Path) -> str:
+    if not release.exists():
+        raise InputError(f"There is no release {release}.")
+    return room.folder_digest(release) if release.is_dir() else sha256_of(release)
 
 
-def _read_certificate(path: Path) -> "fv.Certificate":
+def _seals(release: Path, veil: Path | None) -> "Ledger":
+    """The ledger that knows this release."""
+    from fairveil.release.ledger import Ledger
+
+    if veil is not None:
+        if not veil.is_file():
+            raise InputError(f"There is no veil {veil}.")
+        return Ledger.of(veil)
+    found = Ledger.holding(_digest(release), [release.absolute().parent, Path.cwd()])
+    if found is None:
+        raise InputError(f"No ledger here knows {release.name}. Name its veil with --veil. Nothing was written.")
+    return found[0]
+
+
+def _certified(found: dict[str, Any], path: Path, seals: "Ledger") -> dict[str, Any]:
+    values = room.read_json(path, "certificate", "fairveil certify --save writes one.")
     try:
-        return fv.Certificate.from_dict(json.loads(_existing(path).read_text(encoding="utf-8")))
+        return room.with_certificate(found, values, seals)
+    except InputError:
+        raise
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise InputError(f"{path.name} is no certificate, as fairveil certify --save writes it.") from None
+        raise InputError(f"{path.name} is not a certificate, as fairveil certify --save writes it.") from None
 
 
 def _inspected(found: "room.Inspection") -> Table:
@@ -325,11 +412,12 @@ def _inspected(found: "room.Inspection") -> Table:
         f" 'tells S': how often {secret} is guessed right from this column alone; guessing is right in "
         f"{100 * found.majority:.1f} %." if found.majority is not None else ""
     )  # fmt: skip
-    table = Table(title=found.file, caption=caption)
+    # As `Text`: names come from the data, and are no markup.
+    table = Table(title=Text(printable(found.file)), caption=Text(caption))
     for name in ("column", "role", "kind", "distinct", "missing", "tells S", "notes"):
         table.add_column(name, justify="right" if name in ("distinct", "missing", "tells S") else "left")
     for row in found.found:
-        table.add_row(row.column.name, row.column.role or "?", row.column.kind, f"{row.distinct:,}",
+        table.add_row(Text(row.column.name), row.column.role or "?", row.column.kind, f"{row.distinct:,}",
                       f"{100 * row.missing:.1f} %" if row.missing else "",
-                      "" if row.tells is None else f"{100 * row.tells:.1f} %", " ".join(row.notes))  # fmt: skip
+                      "" if row.tells is None else f"{100 * row.tells:.1f} %", Text(" ".join(row.notes)))  # fmt: skip
     return table

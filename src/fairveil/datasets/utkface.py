@@ -25,6 +25,8 @@ _ALL = {"male": 12_391, "female": 11_314, "White": 10_078, "Black": 4_526, "Asia
 AGES = (10, 65)
 #: The share of the faces that is tested on.
 _TEST = 0.2
+#: Of one face, at most.
+_MOST_PIXELS, _MOST_BYTES = 2**24, 2**24
 
 
 def load_utkface(
@@ -89,11 +91,13 @@ def _read_images(path: Path, files: list[str], size: int) -> NDArray[np.uint8]:
     def read(index: int, content: bytes) -> None:
         try:
             with Image.open(io.BytesIO(content)) as image:
+                if image.width * image.height > _MOST_PIXELS:
+                    raise InputError(f"An image of {path.name} is too large ({Path(files[index]).name}).")
                 face = image.convert("RGB")
                 if face.size != (size, size):
                     face = face.resize((size, size), Image.Resampling.LANCZOS)
                 images[index] = np.asarray(face)
-        except (UnidentifiedImageError, OSError) as error:
+        except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
             raise InputError(f"An image of {path.name} cannot be read ({Path(files[index]).name}).") from error
 
     with ThreadPoolExecutor() as pool:
@@ -102,5 +106,7 @@ def _read_images(path: Path, files: list[str], size: int) -> NDArray[np.uint8]:
             list(pool.map(read, range(len(files)), contents))
         else:
             with zipfile.ZipFile(path) as archive:
+                if any(archive.getinfo(file).file_size > _MOST_BYTES for file in files):
+                    raise InputError(f"{path.name} holds a file of more than {_MOST_BYTES // 2**20} MB.")
                 list(pool.map(read, range(len(files)), map(archive.read, files)))
     return images

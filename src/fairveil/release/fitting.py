@@ -9,21 +9,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fairveil.auditing import probe
 from fairveil.columns import Family
 from fairveil.errors import InputError
 from fairveil.estimators import FairEncoder, FairFrontier
 from fairveil.game import Training, default_training, shortened
-from fairveil.release.inspecting import FEWEST, inspect_file, read_schema
-from fairveil.release.labels import read_labelled
+from fairveil.pictures import image_names
+from fairveil.release.inspecting import inspect_file, read_schema
+from fairveil.release.labels import folder_digest, read_labelled
 from fairveil.release.reading import TableFile, open_table
 from fairveil.release.sampling import MOST_ROWS, sample_rows
 from fairveil.release.workplace import workplace
 from fairveil.release.writing import check_target
 from fairveil.schema import Schema
-from fairveil.whole import replacing
+from fairveil.sensitive import rare_values
+from fairveil.whole import refuse_overwriting, replacing, sha256_of
 
 #: Of a frontier, the share of the rows on which its points are compared.
 _JUDGED = 0.3
@@ -50,11 +51,15 @@ class Recipe:
     resume: bool = False
     show_progress: bool = True
 
+    def files(self, source: Path) -> dict[str, Path | None]:
+        """What is read, by what it is called in messages."""
+        return {"input": source, "schema": self.schema, "table of labels": self.labels}
+
     def plan(self, source: Path, more: dict[str, Any]) -> dict[str, Any]:
         """What must be the same for a later run to go on with this one."""
-        files = [path for path in (source, self.schema, self.labels) if path is not None]
+        files = [path for path in self.files(source).values() if path is not None]
         return {
-            "files": [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files],
+            "files": [[path.name, _content(path)] for path in files],
             "settings": [list(self.sensitive), self.architecture, self.cells, self.blind, self.steps, self.rows],
             "seed": self.seed,
             **more,
@@ -76,6 +81,7 @@ def fit_file(source: str | Path, target: str | Path, budget: float, recipe: Reci
     """Learn a veil and write it. Nothing is written if the budget is not met."""
     source, target = Path(source), check_target(Path(target), (".veil",))
     _check_files(source, recipe)
+    refuse_overwriting({"veil": target}, recipe.files(source))
     with workplace(target, recipe.plan(source, {"budget": budget}), resume=recipe.resume) as (folder, plan):
         seed = int(plan["private"]["seed"])
         data = read_data(source, recipe, seed)
@@ -97,6 +103,9 @@ def fit_frontier(
     _check_files(source, recipe)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file. Name a folder for the veils.")
+    refuse_overwriting(
+        {f"file {name}": folder / name for name in ("frontier.csv", "frontier.png")}, recipe.files(source)
+    )
     if source.is_dir():
         raise InputError("A frontier of images is made in Python with FairFrontier; here, fit one budget at a time.")
     wanted = open_table(source).names
@@ -145,9 +154,9 @@ def read_data(source: Path, recipe: Recipe, seed: int, more: Sequence[str] = ())
     used += [name for name in more if name not in used]
     families: dict[str, Family] = {column.name: column.family for column in schema.columns}
     table, _ = sample_rows(file, used, families, recipe.rows, seed)
-    problems = _rare_groups(table, [column.name for column in schema.columns if column.role == "sensitive"])
-    if problems:
-        raise InputError(problems)
+    rare = rare_values(table.select([column.name for column in schema.columns if column.role == "sensitive"]))
+    if rare:
+        raise InputError(rare)
     return Data(table, None, schema, table.num_rows)
 
 
@@ -164,7 +173,7 @@ def schema_for(file: TableFile, recipe: Recipe, seed: int) -> Schema:
         if undecided:
             advice = f"Run: fairveil inspect {file.path.name} -o schema.yaml, decide, and pass --schema schema.yaml."
             raise InputError([*undecided, advice])
-        schema = Schema(tuple(f.column for f in inspection.found))
+        schema = inspection.schema()
     problems = [f"Column {name!r} of {file.path.name} has no role: it is not in the schema." for name in file.names
                 if name not in schema.names]  # fmt: skip
     problems += [f"The schema has a column {column.name!r}, which {file.path.name} lacks." for column in schema.columns
@@ -174,7 +183,7 @@ def schema_for(file: TableFile, recipe: Recipe, seed: int) -> Schema:
     if problems:
         raise InputError(problems)
     # In the order of the file, as it will be released.
-    return Schema(tuple(schema[name] for name in file.names))
+    return Schema(tuple(schema[name] for name in file.names), schema.dependencies)
 
 
 def settings(data: Data, recipe: Recipe, seed: int, checkpoint: Path) -> dict[str, Any]:
@@ -201,22 +210,14 @@ def _training(data: Data, recipe: Recipe) -> Training | None:
     return shortened(default_training(architecture), recipe.steps)
 
 
+def _content(path: Path) -> str:
+    return folder_digest(path, image_names(path)) if path.is_dir() else sha256_of(path)
+
+
 def _check_files(source: Path, recipe: Recipe) -> None:
-    for path in (source, recipe.schema, recipe.labels):
+    for path in recipe.files(source).values():
         if path is not None and not path.exists():
             raise InputError(f"There is no file {path}.")
-
-
-def _rare_groups(table: pa.Table, names: Sequence[str]) -> list[str]:
-    """A value of S that few rows hold would be written into the veil, where it could point at them."""
-    problems = []
-    for name in names:
-        counts = [count["counts"].as_py() for count in pc.value_counts(table[name])]
-        rare = sum(count < FEWEST for count in counts)
-        if rare and len(counts) <= table.num_rows // FEWEST:
-            problems.append(f"The sensitive column {name!r} has {rare} values that fewer than {FEWEST} rows hold. "
-                            "Group them with others, or remove those rows.")  # fmt: skip
-    return problems
 
 
 def _original(

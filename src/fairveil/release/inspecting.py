@@ -1,7 +1,7 @@
 """A first look at a table: a schema to edit, with every column's proposed role and what a curator should know of it."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from fairveil.columns import MOST_CATEGORIES, Column, Family, family_of, infer_column
+from fairveil.columns import FEWEST, MOST_CATEGORIES, Column, Family, family_of, infer_column, shown
+from fairveil.dependencies import Dependency, find_dependencies
 from fairveil.errors import InputError
 from fairveil.release.reading import TableFile, converted
 from fairveil.release.sampling import MOST_ROWS, sample_rows
 from fairveil.schema import Schema
 from fairveil.tables import missing_mask
+from fairveil.whole import refuse_special
 
-#: Rows that must share a category, or reach an end of a range, for a schema to tell of it.
-FEWEST = 10
+#: Bytes of a schema or configuration file, at most.
+_MOST_BYTES = 2**22
+#: Lists, mappings and entries of such a file, at most: each takes a thousand times its letters.
+_MOST_PARTS = 20_000
 #: A column from which S is guessed right in this share of the rows is S under another name.
 _NEARLY = 0.95
 #: Text of which this share of the rows has a value of its own names the row; of whole numbers, this share.
@@ -46,6 +50,7 @@ class Inspection:
     found: tuple[Found, ...]
     sensitive: tuple[str, ...]
     majority: float | None
+    dependencies: tuple[Dependency, ...] = ()
 
     @property
     def undecided(self) -> list[str]:
@@ -55,7 +60,8 @@ class Inspection:
     def to_yaml(self) -> str:
         """A schema to edit: notes are comments, a role that is left empty stops every run."""
         lines = [
-            f"# Columns of {self.file}, from {self.rows:,} rows. Edit the roles, then: fairveil fit FILE --schema THIS",
+            f"# Columns of {shown(self.file)}, from {self.rows:,} rows.",
+            "# Edit the roles, then: fairveil fit FILE --schema THIS",
             "#   encode     released, censored        keep   released as it is, seen by every adversary",
             "#   sensitive  hidden, not released      pass   released as it is, seen by nobody (audited)",
             "#   drop       not released              (empty) not decided: nothing runs",
@@ -63,7 +69,7 @@ class Inspection:
             "columns:",
         ]
         for found in self.found:
-            lines += [f"# {found.column.name}: {note}" for note in found.notes]
+            lines += [f"# {shown(found.column.name)}: {note}" for note in found.notes]
             plain = asdict(Column("", "categorical"))
             values = {
                 name: _listed(value)
@@ -72,7 +78,16 @@ class Inspection:
             }
             text = yaml.safe_dump([values], sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
             lines.append(text.rstrip())
+        if self.dependencies:
+            lines += ["# Columns that another one determines: every release keeps to that.", "dependencies:"]
+            rules = [{name: _listed(value) for name, value in asdict(rule).items()} for rule in self.dependencies]
+            text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+            lines.append(text.rstrip())
         return "\n".join(lines) + "\n"
+
+    def schema(self) -> Schema:
+        """The proposed schema; every column must have a role."""
+        return Schema(tuple(found.column for found in self.found), self.dependencies)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
@@ -90,7 +105,7 @@ def inspect_file(source: TableFile, sensitive: Sequence[str] = (), *, seed: int 
     unknown = [name for name in sensitive if name not in source.names]
     if unknown:
         raise InputError([f"{source.path.name} has no column {name!r} to be sensitive." for name in unknown])
-    table, rows = sample_rows(source, source.names, {}, MOST_ROWS, seed)
+    table, rows = sample_rows(source, [n for n in source.names if n not in source.nested], {}, MOST_ROWS, seed)
     if source.kind == "csv":
         table = pa.table({name: with_guessed_type(table[name]) for name in table.column_names})
     secret = _joint_codes(table, sensitive)
@@ -98,7 +113,16 @@ def inspect_file(source: TableFile, sensitive: Sequence[str] = (), *, seed: int 
     found = tuple(
         _inspect_column(name, table[name], name in sensitive, secret, majority) for name in table.column_names
     )
-    return Inspection(source.path.name, rows, found, tuple(sensitive), majority)
+    nested = {name: f"no role yet. Values of the type {kind} cannot be censored: 'drop'."
+              for name, kind in source.nested.items()}  # fmt: skip
+    by_name = {each.column.name: each for each in found}
+    found = tuple(
+        Found(Column(name, "categorical", None), 0, 0.0, None, (nested[name],)) if name in nested else by_name[name]
+        for name in source.names
+    )
+    columns, rules = find_dependencies([each.column for each in found], table)
+    found = tuple(replace(each, column=column) for each, column in zip(found, columns, strict=True))
+    return Inspection(source.path.name, rows, found, tuple(sensitive), majority, rules)
 
 
 def with_guessed_type(text: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -138,7 +162,7 @@ def _inspect_column(
     if is_sensitive:
         column, _ = infer_column(name, values, "sensitive")
         return Found(column, distinct, share, None, ())
-    column, problems = infer_column(name, values, "encode", fewest=FEWEST)
+    column, problems = infer_column(name, values, "encode")
     notes = []
     undecided = bool(problems)
     if problems:
@@ -198,17 +222,51 @@ def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """YAML as `inspect` writes it: no key twice, no anchors, with which a few bytes can stand for gigabytes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise yaml.constructor.ConstructorError(None, None, "anchors are not allowed", event.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        if any(not isinstance(key, str) for key in keys) or len(set(keys)) < len(keys):
+            raise yaml.constructor.ConstructorError(None, None, "a key stands here twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path, what: str) -> dict[str, Any]:
+    """A mapping from a YAML or JSON file that somebody may have crafted. what: what it should be, for messages."""
+    refuse_special(path)
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise InputError(f"{path.name} is larger than {_MOST_BYTES // 2**20} MB: it is not a {what}.")
+        text = path.read_text(encoding="utf-8")
+        if text.count("[") + text.count("{") + text.count("\n-") > _MOST_PARTS:
+            raise InputError(f"{path.name} has too many parts to be a {what}.")
+        values = yaml.load(text, _PlainLoader)
+    except (FileNotFoundError, IsADirectoryError):
+        raise InputError(f"There is no {what} {path}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        problem = getattr(error, "problem", None) if isinstance(error, yaml.constructor.ConstructorError) else None
+        told = f": {problem}" if problem in ("anchors are not allowed", "a key stands here twice") else ""
+        raise InputError(f"{path.name} cannot be read as YAML or JSON{where}{told}.") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path.name} is not a {what}: it must be a mapping.")
+    return values
+
+
 def read_schema(path: str | Path) -> Schema:
     """A schema as `inspect` wrote it, edited by hand; YAML or JSON."""
     path = Path(path)
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"There is no schema {path}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" (line {mark.line + 1})" if mark else ""
-        raise InputError(f"{path.name} is neither YAML nor JSON{where}.") from None
-    if not isinstance(values, dict) or not isinstance(values.get("columns"), list):
+    values = read_yaml(path, "schema")
+    if not isinstance(values.get("columns"), list):
         raise InputError(f"{path.name} is not a schema: it must list 'columns', as fairveil inspect writes them.")
     return Schema.from_dict(values)

@@ -1,5 +1,6 @@
 """A folder of images with a table of labels: the columns `file` and whatever is known of each image."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fairveil.columns import shown
 from fairveil.errors import InputError
 from fairveil.pictures import image_names, read_images
 from fairveil.release.reading import open_table
+from fairveil.whole import sha256_of
 
 FILE = "file"
 
@@ -47,3 +50,15 @@ def labels_of(labels: Path, names: Sequence[str], columns: Sequence[str]) -> pa.
     if lacking:
         raise InputError(f"{labels.name} does not name {len(lacking)} of the {len(names)} images.")
     return table.take(pa.array([place[name] for name in names])).select(list(columns))
+
+
+def folder_digest(folder: Path, names: Sequence[str] | None = None) -> str:
+    """One SHA-256 over the names and contents of files: of these, or of all that the folder holds."""
+    digest = hashlib.sha256()
+    for name in sorted(path.name for path in folder.iterdir()) if names is None else names:
+        if not (folder / name).is_file():
+            raise InputError(f"The folder {folder.name!r} holds {shown(name)}, which is not an ordinary file.")
+        digest.update(len(name.encode()).to_bytes(8, "big"))
+        digest.update(name.encode())
+        digest.update(bytes.fromhex(sha256_of(folder / name)))
+    return digest.hexdigest()

@@ -2,64 +2,95 @@
 
 Two releases of the same rows average the noise away. The ledger remembers a small keyed sketch of the rows of every
 release, tells how much of a new input was released before, and keeps the order in which rows were written, which an
-audit of the file needs and no one else may have.
+audit of the file needs and no one else may have. Its key also seals audits and certificates, so that nothing else is
+entered on a card.
+
+A ledger belongs to a veil by the SHA-256 of the veil's content. Where it lies is noted in the user's state folder, so
+that a copy of the veil in another folder finds it too.
 """
 
 import fcntl
 import hashlib
+import hmac
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairveil.errors import InputError
-from fairveil.whole import write_whole
+from fairveil.release.sketch import Overlap, Sketch, overlap, same_rows
+from fairveil.whole import PRIVATE, replacing, sha256_of, write_whole
 
-#: Hashes that are kept of a release: the smallest ones. Overlaps are estimated to about 1 / sqrt of this.
-SKETCH = 4096
-#: The share of an input that may have been released before without a word. Tables of few columns repeat some rows by
-#: chance; a person who is in two inputs is in both with all that is told of them.
-MOST_OVERLAP = 0.2
-_BOOK = "ledger.json"
+#: The share of an input, beyond chance, that may have been released before without a word.
+MOST_OVERLAP = 0.02
+#: Where ledgers are noted; by default the user's state folder.
+STATE_VARIABLE = "FAIRVEIL_STATE_HOME"
+_FORMAT = "fairveil-ledger-2"
 _KEY_BYTES = 16
-
-Hashes = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One release: its file by SHA-256, its rows, the smallest hashes of what it was made from.
+    """One release.
 
-    release: a random name. plan: a digest of what was asked for.
+    release: a random name. sha256: of the file as written. plan: a digest of what was asked for. original: a keyed
+    digest of the input rows in their order. distortion: the mean of all rows as written, by kind of column; empty where
+    it was not measured. sketch, counts: the smallest hashes of the input rows and how often each occurs.
     """
 
+    release: str
     sha256: str
     rows: int
     shuffled: bool
-    sketch: tuple[int, ...]
-    release: str
     plan: str
+    original: str
+    distortion: dict[str, float]
+    sketch: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Read what `asdict` gave."""
+        return cls(**{**values, "sketch": tuple(values["sketch"]), "counts": tuple(values["counts"])})
 
 
 class Ledger:
-    """The releases of one veil.
+    """The releases of one veil, known by its SHA-256. Without the key hashes tell nothing of rows."""
 
-    Without its key hashes tell nothing of rows. It is kept here and, while a release is unfinished, in the release's
-    own private folder (`workplace`).
-    """
-
-    def __init__(self, veil: Path) -> None:
-        self.folder = veil.with_name(f"{veil.name}.ledger")
+    def __init__(self, folder: Path, veil_sha256: str) -> None:
+        self.folder = folder
+        self.veil_sha256 = veil_sha256
         self._book = self._read()
+
+    @classmethod
+    def of(cls, veil: Path) -> Self:
+        """The ledger of a veil: the folder beside it, or that of the veil of which it is a copy."""
+        sha256 = sha256_of(veil)
+        beside = veil.absolute().with_name(f"{veil.name}.ledger")
+        noted = _noted(sha256)
+        known = [folder for folder in dict.fromkeys([beside, *([noted] if noted else [])])
+                 if (folder / _book_name(sha256)).exists()]  # fmt: skip
+        ledgers = [cls(folder, sha256) for folder in known] or [cls(beside, sha256)]
+        if len({ledger._book["key"] for ledger in ledgers}) > 1:
+            raise InputError(
+                f"Two ledgers know releases of this veil, {ledgers[0].folder} and {ledgers[1].folder}, and cannot be "
+                "compared. Use the veil that lies beside the one with the releases that count."
+            )
+        first = ledgers[0]
+        known_names = {entry.release for entry in first.entries}
+        first._copied = [e for other in ledgers[1:] for e in other.entries if e.release not in known_names]
+        return first
+
+    #: Entries of another copy of this ledger.
+    _copied: list[Entry] = []  # noqa: RUF012
 
     @property
     def key(self) -> bytes:
@@ -69,47 +100,72 @@ class Ledger:
     @property
     def entries(self) -> list[Entry]:
         """All releases, the oldest first."""
-        return [Entry(**{**row, "sketch": tuple(row["sketch"])}) for row in self._book["releases"]]
+        return [Entry.from_dict(row) for row in self._book["releases"]] + self._copied
 
-    def earlier(self, hashes: Hashes, own: str) -> tuple[float, int]:
-        """The largest share of these rows that an earlier release holds, and how many releases hold some.
+    def prepare(self) -> None:
+        """Make sure that entries can be written, before a row is drawn."""
+        try:
+            with self.locked():
+                write_whole(self._book_path, json.dumps(self._book).encode(), PRIVATE)
+        except OSError as error:
+            raise InputError(
+                f"The ledger {self.folder} cannot be written ({error.strerror}), so it would not be known what was "
+                "released. Copy the veil to a folder of yours and release from there. Nothing was written."
+            ) from None
+        _note(self.veil_sha256, self.folder)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else enters a release; what others entered before is known."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self._check_folder()
+        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self._book_path.exists():
+                self._book = self._read()
+            yield
+        finally:
+            os.close(lock)
+
+    def earlier(self, sketch: Sketch, own: str) -> tuple[float, int]:
+        """The share of these rows, beyond chance, that earlier releases hold, and how many releases hold some.
 
         own: the name of the release at hand, which may have been entered before it was interrupted.
         """
-        shares = [_share(hashes, entry) for entry in self.entries if entry.release != own]
-        return max(shares, default=0.0), sum(share > MOST_OVERLAP for share in shares)
+        others = [Sketch.of(entry.sketch, entry.counts) for entry in self.entries if entry.release != own]
+        each = [Overlap(1.0, 1.0) if same_rows(sketch, other) else overlap(sketch, [other]) for other in others]
+        together = overlap(sketch, others)
+        holding = sum(found.sure > MOST_OVERLAP for found in each)
+        if together.sure > MOST_OVERLAP and not holding:
+            holding = sum(found.share > 0.0 for found in each)
+        return max([together.share, *(found.share for found in each)]) if holding else 0.0, holding
 
-    def refuse_repeated(self, hashes: Hashes, own: str, what: str) -> None:
+    def refuse_repeated(self, sketch: Sketch, own: str, what: str) -> None:
         """Stop a second release of the same rows (or images)."""
-        share, _ = self.earlier(hashes, own)
-        if share > MOST_OVERLAP:
+        share, releases = self.earlier(sketch, own)
+        if releases:
             raise InputError(
                 f"About {100 * share:.0f} % of these {what} were released with this veil before. Releases of the same "
                 f"{what} average the noise away, so nothing was written. Hand on the earlier release, or say --again: "
                 "what all of them tell together is then measured."
             )
 
-    def hash_by(self, key: str) -> None:
-        """Go on with the key of an interrupted first release: its rows were hashed by it, and no book holds it yet."""
-        if self._book["releases"]:
-            self._refuse_other_key(key)
-        self._book["key"] = key
+    def enter(self, entry: Entry) -> None:
+        """Write down a release before it gets its name. To be called while `locked`."""
+        others = [row for row in self._book["releases"] if row["release"] != entry.release]
+        self._book["releases"] = [*others, asdict(entry)]
+        write_whole(self._book_path, json.dumps(self._book).encode(), PRIVATE)
 
-    def enter(self, entry: Entry, order: Path | None) -> None:
-        """Write down a release before it gets its name; `order`: a file of the input row of each released row."""
-        with self._locked():
-            key, self._book = self._book["key"], self._read()
-            if self._book["releases"]:
-                self._refuse_other_key(key)
-            self._book["key"] = key
-            for earlier in self.entries:
-                if earlier.release == entry.release:  # interrupted after it was entered
-                    self._order_path(earlier.sha256).unlink(missing_ok=True)
-            others = [asdict(e) for e in self.entries if e.release != entry.release]
-            self._book["releases"] = [*others, asdict(entry)]
-            if order is not None:
-                order.replace(self._order_path(entry.sha256))
-            write_whole(self.folder / _BOOK, json.dumps(self._book).encode())
+    @contextmanager
+    def order_file(self, release: str) -> Iterator[BinaryIO]:
+        """A file for the input row of each released row. It lies in the ledger from its first byte."""
+        with replacing(self._order_path(release), PRIVATE) as partial, partial.open("wb") as file:
+            yield file
+
+    def forget_order(self, release: str) -> None:
+        """Remove the order of a release."""
+        self._order_path(release).unlink(missing_ok=True)
 
     def find(self, sha256: str) -> Entry | None:
         """The release with this content."""
@@ -119,119 +175,108 @@ class Ledger:
         """Of which input row each released row is; None if that was not kept."""
         if not entry.shuffled:
             return np.arange(entry.rows)
-        path = self._order_path(entry.sha256)
-        return np.fromfile(path, dtype=np.int64) if path.exists() else None
+        path = self._order_path(entry.release)
+        if not path.exists():
+            return None
+        order = np.fromfile(path, dtype=np.int64)
+        if len(order) != entry.rows or not np.array_equal(np.sort(order), np.arange(entry.rows)):
+            raise InputError(f"The order of this release in {self.folder.name} is damaged. Restore the ledger.")
+        return order
 
-    def _order_path(self, sha256: str) -> Path:
-        return self.folder / f"order-{sha256[:16]}"
+    def seal(self, values: dict[str, Any]) -> str:
+        """What only the owner of this ledger can compute from plain values (without their own "seal")."""
+        plain = json.loads(json.dumps({k: v for k, v in values.items() if k != "seal"}))  # as a file would hold it
+        text = json.dumps(plain, sort_keys=True, ensure_ascii=True)
+        return hmac.new(b"fairveil seal" + self.key, text.encode(), hashlib.sha256).hexdigest()
 
-    def _refuse_other_key(self, key: str) -> None:
-        """Two first releases at the same time: the one that comes second has hashed its rows by another key."""
-        if self._book["key"] != key:
-            raise InputError(
-                "Another first release with this veil was finished at the same moment. Run this one again."
-            )
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            book = json.loads((self.folder / _BOOK).read_text("utf-8"))
-            bytes.fromhex(book["key"])
-            assert isinstance(book["releases"], list)
-        except FileNotFoundError:
-            return {"key": secrets.token_hex(_KEY_BYTES), "releases": []}
-        except (ValueError, KeyError, TypeError, AssertionError):
-            raise InputError(
-                f"The ledger {self.folder.name} cannot be read. Restore it: without it nobody knows what was released."
-            ) from None
-        return dict(book)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+    def sealed(self, values: dict[str, Any]) -> bool:
+        """Whether plain values carry the seal of this ledger."""
+        return hmac.compare_digest(str(values.get("seal")).encode(), self.seal(values).encode())
 
     @classmethod
     def holding(cls, sha256: str, folders: Sequence[Path]) -> tuple[Self, Entry] | None:
-        """The ledger in one of these folders that knows a release by its content."""
-        for folder in folders:
-            for found in sorted(folder.glob("*.veil.ledger")):
-                ledger = cls(found.with_name(found.name.removesuffix(".ledger")))
+        """The ledger, in one of these folders or noted in the state folder, that knows a release by its content."""
+        found = [path for folder in folders for path in sorted(folder.glob("*.veil.ledger"))]
+        for place in dict.fromkeys([*found, *_all_noted()]):
+            for book in sorted(place.glob("book-*.json")):
+                ledger = cls(place, book.name.removeprefix("book-").removesuffix(".json"))
                 entry = ledger.find(sha256)
                 if entry is not None:
                     return ledger, entry
         return None
 
+    def _order_path(self, release: str) -> Path:
+        return self.folder / f"order-{release}"
 
-class Sketch:
-    """The smallest distinct hashes of the rows that were added: how much two inputs share, in 32 kB."""
+    @property
+    def _book_path(self) -> Path:
+        return self.folder / _book_name(self.veil_sha256)
 
-    def __init__(self) -> None:
-        self.hashes: Hashes = np.empty(0, dtype=np.uint64)
+    def _check_folder(self) -> None:
+        """Whoever could write to the ledger could lift its secrets or change what it remembers."""
+        status = self.folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise InputError(f"The ledger {self.folder} is not a folder of yours. Find out who made it, and remove it.")
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            raise InputError(
+                f"The ledger {self.folder} is open to others. If it is yours and nobody changed it: chmod 700 it."
+            )
 
-    def add(self, hashes: Hashes) -> None:
-        """Take in the rows of a batch."""
-        self.hashes = np.unique(np.concatenate([self.hashes, hashes]))[:SKETCH]
-
-
-def row_hashes(table: pa.Table, key: bytes) -> Hashes:
-    """A keyed 64-bit hash of every row: a random linear map of its cells' own hashes, then a mixing step.
-
-    The map is drawn anew for each ledger, so that two rows collide with a chance of about 2^-63, and hashes of two
-    ledgers have nothing to do with each other.
-    """
-    generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "big") % 2**128))
-    total = np.zeros(table.num_rows, dtype=np.uint64)
-    for name in sorted(table.column_names):
-        cells, weights = _cell_codes(table[name]), generator.integers(0, 2**64, 2, dtype=np.uint64)
-        for part, weight in zip((cells & np.uint64(0xFFFFFFFF), cells >> np.uint64(32)), weights, strict=True):
-            total += (part + np.uint64(1)) * (weight | np.uint64(1))
-    return _mixed(total)
-
-
-def _cell_codes(column: pa.ChunkedArray) -> Hashes:
-    """A number for each cell that is the same wherever the value occurs."""
-    if pa.types.is_string(column.type):
-        coded = column.combine_chunks().dictionary_encode()
-        words = [_text_code(value) for value in coded.dictionary.to_pylist()]
-        codes = np.array([*words, 0], dtype=np.uint64)
-        indices = pc.fill_null(coded.indices, len(words)).to_numpy(zero_copy_only=False)
-        return np.asarray(codes[indices.astype(np.int64)])
-    numbers = pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy(zero_copy_only=False)
-    return _mixed(np.ascontiguousarray(numbers + 0.0).view(np.uint64))
-
-
-def _text_code(text: str) -> int:
-    return bytes_hash(text.encode(), b"")
+    def _read(self) -> dict[str, Any]:
+        try:
+            self._check_folder()
+            book = json.loads(self._book_path.read_text("utf-8"))
+            right = book["format"] == _FORMAT and book["veil"] == self.veil_sha256 and len(book["key"]) > 0
+            bytes.fromhex(book["key"])
+            [Entry.from_dict(row) for row in book["releases"]]
+        except FileNotFoundError:
+            key = secrets.token_hex(_KEY_BYTES)
+            return {"format": _FORMAT, "veil": self.veil_sha256, "key": key, "releases": []}
+        except InputError:
+            raise
+        except (ValueError, KeyError, TypeError, RecursionError):
+            right = False
+        if not right:
+            raise InputError(
+                f"The ledger {self.folder.name} cannot be read. Restore it: without it nobody knows what was released."
+            )
+        return dict(book)
 
 
-def bytes_hash(content: bytes, key: bytes) -> int:
-    """A keyed 64-bit hash."""
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8, key=key).digest(), "big")
+def _book_name(veil_sha256: str) -> str:
+    return f"book-{veil_sha256}.json"
 
 
-def _mixed(values: Hashes) -> Hashes:
-    """Every bit of the result depends on every bit of the value (the finaliser of splitmix64)."""
-    values = values.copy()
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        values ^= values >> np.uint64(shift)
-        values *= np.uint64(factor)
-    return values ^ (values >> np.uint64(31))
+def _state_folder() -> Path | None:
+    given = os.environ.get(STATE_VARIABLE)
+    if given:
+        return Path(given)
+    with suppress(RuntimeError):  # no home
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fairveil"
+    return None
 
 
-def _share(hashes: Hashes, entry: Entry) -> float:
-    """Which share of the distinct rows behind `hashes` is in the release.
+def _note(veil_sha256: str, folder: Path) -> None:
+    """Note where the ledger of a veil lies. Without a state folder that can be written, it is found beside it only."""
+    state = _state_folder()
+    if state is None:
+        return
+    with suppress(OSError):
+        (state / "ledgers").mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(state / "ledgers" / veil_sha256, str(folder.absolute()).encode(), PRIVATE)
 
-    A release keeps its smallest hashes; of ours, those below its largest kept one can be looked up there.
-    """
-    kept = np.array(entry.sketch, dtype=np.uint64)
-    if not len(kept) or not len(hashes):
-        return 0.0
-    within = hashes if len(kept) < SKETCH else hashes[hashes <= kept[-1]]
-    if len(within) < 1:
-        return 0.0
-    return float(np.isin(within, kept).mean())
+
+def _noted(veil_sha256: str) -> Path | None:
+    state = _state_folder()
+    with suppress(OSError, ValueError):
+        if state is not None:
+            return Path((state / "ledgers" / veil_sha256).read_text("utf-8"))
+    return None
+
+
+def _all_noted() -> list[Path]:
+    state = _state_folder()
+    if state is None or not (state / "ledgers").is_dir():
+        return []
+    found = (_noted(path.name) for path in sorted((state / "ledgers").iterdir()))
+    return [path for path in found if path is not None and path.is_dir()]

@@ -5,11 +5,12 @@ types from the first rows, and its errors show the cell.
 """
 
 import csv
+import io
 import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from fairveil.columns import Family
+from fairveil.columns import Family, name_problem, shown
 from fairveil.errors import InputError, rows_named
 from fairveil.tables import plain_column
 
@@ -30,6 +31,11 @@ MOST_COLUMNS = 2000
 _BLOCK = 8 * 2**20
 #: Bytes of a cell beyond which it is no value but a document, or a quote that was never closed.
 _LONGEST = 2**16
+#: Of Parquet files: rows that are read at once, bytes of text that a column may hold in them, and how much larger than
+#: its own size a column of many bytes may claim to be.
+_PARQUET_ROWS, _MOST_TEXT, _MOST_RATIO = 16_384, 2**28, 1000
+#: Bytes of a footer's texts, and entries of its lists.
+_MOST_THRIFT = 2**24
 #: Cells of a CSV file that mean "no value".
 NULL_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 _TRUE, _FALSE = ("true", "True", "TRUE", "1"), ("false", "False", "FALSE", "0")
@@ -49,7 +55,11 @@ _FOREIGN = {
 
 @dataclass(frozen=True)
 class TableFile:
-    """A CSV or Parquet file that can be read. rows: how many, where the file says so; expected: about how many."""
+    """A CSV or Parquet file that can be read.
+
+    rows: how many, where the file says so; expected: about how many. nested: the types of columns that do not hold one
+    plain value per row; they cannot be read.
+    """
 
     path: Path
     kind: Kind
@@ -57,6 +67,7 @@ class TableFile:
     size: int
     rows: int | None
     expected: int
+    nested: Mapping[str, str] = field(default_factory=dict)
 
     def batches(
         self, columns: Sequence[str], families: Mapping[str, Family], rows: int, *, skip: int = 0
@@ -65,6 +76,10 @@ class TableFile:
 
         families: what a CSV column holds; text where it is not named.
         """
+        unreadable = [name for name in columns if name in self.nested]
+        if unreadable:
+            raise InputError([f"Column {name!r} of {self.path.name} has the type {self.nested[name]}, not one plain "
+                              "value per row. Give it the role 'drop'." for name in unreadable[:5]])  # fmt: skip
         parts = self._csv(columns) if self.kind == "csv" else self._parquet(columns, rows)
         for number, table in enumerate(_rebatched(parts, rows)):
             if number >= skip:
@@ -90,19 +105,38 @@ class TableFile:
 
     def _parquet(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
         try:
-            with _open_parquet(self.path) as file:
-                for batch in file.iter_batches(rows, columns=list(columns)):
+            with _open_parquet(self.path, columns) as file:
+                _refuse_bombs(self.path.name, file.metadata, columns)
+                for batch in file.iter_batches(min(rows, _PARQUET_ROWS), columns=list(columns)):
                     table = pa.Table.from_batches([batch])
-                    yield pa.table({name: plain_column(table[name]) for name in columns})
-        except (pa.ArrowException, OSError, ValueError) as error:
+                    yield pa.table({name: self._plain(name, table[name]) for name in columns})
+        except InputError:
+            raise
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise InputError(_damaged(self.path.name, error)) from None
+
+    def _plain(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """A column as it is used: texts trimmed as those of CSV files are, and not before their lengths are known."""
+        if pa.types.is_dictionary(column.type) and is_text(column.type.value_type):
+            lengths = [pc.binary_length(chunk.dictionary) for chunk in column.chunks]
+            longest = max((pc.max(each).as_py() or 0 for each in lengths), default=0)
+            total = sum(pc.sum(each.take(chunk.indices)).as_py() or 0
+                        for each, chunk in zip(lengths, column.chunks, strict=True))  # fmt: skip
+            if longest > _LONGEST or total > _MOST_TEXT:
+                raise InputError(_too_long(name, self.path.name))
+        column = plain_column(column)
+        if not pa.types.is_string(column.type):
+            return column
+        if (pc.max(pc.binary_length(column)).as_py() or 0) > _LONGEST:
+            raise InputError(_too_long(name, self.path.name))
+        return pc.utf8_trim_whitespace(column)
 
     def _typed(self, table: pa.Table, families: Mapping[str, Family], start: int) -> pa.Table:
         problems: list[str] = []
         columns = {}
         for name in table.column_names:
             if (pc.max(pc.binary_length(table[name])).as_py() or 0) > _LONGEST:
-                problems.append(f"Column {name!r} of {self.path.name} has a cell longer than {_LONGEST} bytes.")
+                problems.append(_too_long(name, self.path.name))
                 continue
             if pc.any(pc.match_substring(table[name], "\x00")).as_py():
                 problems.append(f"Column {name!r} of {self.path.name} holds NUL bytes. The file was damaged.")
@@ -129,7 +163,7 @@ def open_table(path: str | Path) -> TableFile:
     except FileNotFoundError:
         raise InputError(f"There is no file {path}.") from None
     if not stat.S_ISREG(status.st_mode):
-        what = "a folder" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "not an ordinary file"
         raise InputError(f"{path} is {what}. Give a CSV or Parquet file.")
     if not status.st_size:
         raise InputError(f"{path.name} is empty.")
@@ -145,7 +179,7 @@ def open_table(path: str | Path) -> TableFile:
 
 def _look_at_csv(path: Path, head: bytes, size: int) -> TableFile:
     if b"\x00" in head:
-        raise InputError(f"{path.name} holds NUL bytes: it is no CSV file, or was damaged. Give plain UTF-8 text.")
+        raise InputError(f"{path.name} holds NUL bytes: it is not a CSV file, or was damaged. Give plain UTF-8 text.")
     try:
         # The block may end within a character.
         text = head.decode("utf-8-sig") if size <= len(head) else head.decode("utf-8-sig", errors="ignore")
@@ -154,7 +188,8 @@ def _look_at_csv(path: Path, head: bytes, size: int) -> TableFile:
             f"{path.name} is not UTF-8 text (byte {error.start}). Save it as UTF-8; old spreadsheets write Latin-1."
         ) from None
     try:
-        names = next(csv.reader(text.splitlines(keepends=True), strict=True), [])
+        # Not `splitlines`: it breaks lines at characters that a CSV file may hold within a name.
+        names = next(csv.reader(io.StringIO(text, newline=""), strict=True), [])
     except csv.Error:
         problem = f"The header of {path.name} cannot be read as CSV: a quote is open, or a name is too long."
         raise InputError(problem) from None
@@ -166,13 +201,49 @@ def _look_at_parquet(path: Path, size: int) -> TableFile:
     try:
         with _open_parquet(path) as file:
             names, rows = [str(name) for name in file.schema_arrow.names], int(file.metadata.num_rows)
-    except (pa.ArrowException, OSError, ValueError) as error:
+            types = dict(zip(names, file.schema_arrow.types, strict=True))
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise InputError(_damaged(path.name, error)) from None
-    return TableFile(path, "parquet", _checked_names(path, names), size, rows, rows)
+    checked = _checked_names(path, names)
+    nested = {name: str(kind) for name, kind in types.items() if not _is_flat(kind)}
+    return TableFile(path, "parquet", checked, size, rows, rows, nested)
 
 
-def _open_parquet(path: Path) -> pq.ParquetFile:
-    return pq.ParquetFile(path, page_checksum_verification=True)
+def _open_parquet(path: Path, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+    """dictionaries: columns whose texts are read once each, however many rows repeat them."""
+    return pq.ParquetFile(
+        path, page_checksum_verification=True, read_dictionary=list(dictionaries),
+        thrift_string_size_limit=_MOST_THRIFT, thrift_container_size_limit=_MOST_THRIFT,
+    )  # fmt: skip
+
+
+def _is_flat(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+                or pa.types.is_fixed_size_binary(kind))  # fmt: skip
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether an arrow type holds texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _refuse_bombs(name: str, metadata: pq.FileMetaData, columns: Sequence[str]) -> None:
+    """Small files that claim to hold far more: known from their footer, before anything is read."""
+    for group in range(metadata.num_row_groups):
+        for index in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(index)
+            if chunk.path_in_schema not in columns:
+                continue
+            if chunk.total_uncompressed_size > max(_MOST_TEXT, _MOST_RATIO * chunk.total_compressed_size):
+                raise InputError(f"{name} claims to hold far more than its size. It was crafted or damaged.")
+            if "DELTA_BYTE_ARRAY" in chunk.encodings:
+                raise InputError(
+                    f"Column {chunk.path_in_schema!r} of {name} is written as differences of texts "
+                    "(DELTA_BYTE_ARRAY), of which a few bytes can stand for any amount of data. Write the file again "
+                    "with the default encodings."
+                )
 
 
 def _checked_names(path: Path, names: Sequence[str]) -> tuple[str, ...]:
@@ -181,10 +252,10 @@ def _checked_names(path: Path, names: Sequence[str]) -> tuple[str, ...]:
             f"{path.name} has {len(names)} columns, more than {MOST_COLUMNS}. If rows and columns are swapped, turn "
             "the table; otherwise leave columns out."
         )
-    empty = [i for i, name in enumerate(names) if not name.strip()]
     twice = sorted({name for name in names if names.count(name) > 1})
-    problems = [f"Column {i + 1} of {path.name} has no name." for i in empty[:3]]
-    problems += [f"{path.name} has the column {name!r} more than once." for name in twice[:3] if name.strip()]
+    unusable = [(i, problem) for i, name in enumerate(names) if (problem := name_problem(name))]
+    problems = [f"Column {i + 1} of {path.name} {problem}" for i, problem in unusable[:3]]
+    problems += [f"{path.name} has the column {shown(name)} more than once." for name in twice[:3] if name.strip()]
     if not names:
         problems.append(f"{path.name} has no header.")
     if problems:
@@ -246,4 +317,11 @@ def _csv_problem(name: str, message: str) -> str:
 
 
 def _damaged(name: str, error: Exception) -> str:
-    return f"{name} is no Parquet file that can be read: it is cut short or damaged ({type(error).__name__})."
+    return f"{name} is not a Parquet file that can be read: it is cut short or damaged ({type(error).__name__})."
+
+
+def _too_long(column: str, file: str) -> str:
+    return (
+        f"Column {column!r} of {file} has cells of more than {_LONGEST} bytes, or too many long ones to be read at "
+        "once: a document is not a value. Leave the column out."
+    )

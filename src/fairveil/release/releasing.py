@@ -20,7 +20,7 @@ from fairveil.release.sampling import sample_rows
 from fairveil.release.tables import release_table
 from fairveil.release.writing import check_target
 from fairveil.schema import Schema
-from fairveil.whole import sha256_of
+from fairveil.whole import refuse_overwriting, sha256_of
 
 #: Rows on which several releases together are attacked.
 _MOST_ATTACKED = 20_000
@@ -31,7 +31,7 @@ def open_veil(path: str | Path) -> FairEncoder:
     """A veil that releases data."""
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"There is no veil {path}." if not path.exists() else f"{path} is no veil file.")
+        raise InputError(f"There is no veil {path}." if not path.exists() else f"{path} is not a veil file.")
     encoder = load(path)
     if not isinstance(encoder, FairEncoder):
         raise InputError(f"{path.name} is a classifier. It predicts; it releases no data.")
@@ -43,29 +43,36 @@ def release_file(
 ) -> dict[str, Any]:
     """Write a censored copy of a table or a folder of images, and its card; gives the card back."""
     source, veil, target = Path(source), Path(veil), Path(target)
+    labels = None if labels is None else Path(labels)
     encoder = open_veil(veil)
+    _refuse_overwriting(source, veil, target, labels)
+    made: dict[str, Any] = {}
+
+    def finish(told: Told, joint: dict[str, Any] | None) -> None:
+        made.update(make_card(target.name, encoder, sha256_of(veil), told, options, joint))
+        write_card(card_path(target), made)
+
     if source.is_dir():
         if not target.parent.is_dir():
             raise InputError(f"There is no folder {target.parent} to write {target.name} to.")
-        pictures = ImageJob(source, encoder, veil, target, None if labels is None else Path(labels), options)
-
-        def finish_images(told: Told) -> None:
-            write_card(card_path(target), make_card(target.name, encoder, sha256_of(veil), told, options, None))
-
-        release_images(pictures, finish_images)
-        return read_card(card_path(target))
+        release_images(ImageJob(source, encoder, veil, target, labels, options), lambda told: finish(told, None))
+        return made or read_card(card_path(target))
     if not isinstance(encoder.veil_.schema, Schema):
         raise InputError("This veil was fitted to images: give a folder of them.")
     job = Job(open_table(source), encoder, veil, check_target(target), options)
-    if target.exists() and target.samefile(source):
-        raise InputError("The release would replace its own input. Name another file with -o.")
+    release_table(
+        job, lambda told: finish(told, together(job, told.earlier_releases + 1) if told.earlier_releases else None)
+    )
+    return made or read_card(card_path(target))
 
-    def finish(told: Told) -> None:
-        joint = together(job, told.earlier_releases + 1) if told.earlier_releases else None
-        write_card(card_path(target), make_card(target.name, encoder, sha256_of(veil), told, options, joint))
 
-    release_table(job, finish)
-    return read_card(card_path(target))
+def _refuse_overwriting(source: Path, veil: Path, target: Path, labels: Path | None) -> None:
+    """None of what is written may replace what is read."""
+    card = card_path(target)
+    refuse_overwriting(
+        {"release": target, "card": card, "card's text": card.with_suffix(".md")},
+        {"input": source, "veil": veil, "table of labels": labels},
+    )
 
 
 def together(job: Job, releases: int) -> dict[str, Any] | None:

@@ -21,8 +21,9 @@ from fairveil.schema import Schema
 #: Rows of a row group, whatever the rows are.
 GROUP_ROWS = 65_536
 SUFFIXES = (".csv", ".parquet")
-#: A spreadsheet runs a cell that begins with one of these.
-_FORMULA = r"^[=+\-@\t\r]"
+#: A spreadsheet runs a cell that begins with one of these, perhaps behind blanks; the last four are wide forms.
+_FORMULA = r"^\s*[=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}]|^[\t\r\n]"
+_FORMULA_START = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 class _Sink(Protocol):
@@ -101,6 +102,11 @@ def _written_type(column: Column) -> pa.DataType:
     whole = column.kind == "integer" and column.grid is not None and float(column.grid).is_integer()
     codes = column.kind == "categorical" and all(float(value).is_integer() for value in column.categories)
     return pa.int64() if whole or codes else pa.float64()
+
+
+def is_formula(text: str) -> bool:
+    """Whether a spreadsheet would run this text."""
+    return text.lstrip().startswith(_FORMULA_START)
 
 
 def neutralised(table: pa.Table) -> tuple[pa.Table, int]:
