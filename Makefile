@@ -42,8 +42,9 @@ compare: $(VENV)/.installed  ## fair predictors and representations for a known 
 reproduce: $(VENV)/.installed  ## every experiment of the paper, in small
 	$(BIN)/fairveil reproduce all --output docs/paper
 
-stress: $(VENV)/.installed  ## releases killed at random moments, and a stream of 5 GB
+stress: $(VENV)/.installed  ## releases killed at random moments, a stream of 5 GB, 10,000 mutated files
 	$(BIN)/python benchmarks/release.py
+	$(BIN)/python benchmarks/fuzz.py
 
 peers: $(VENV)/.installed  ## other ways to hide an attribute, on the same rows and by the same fresh models
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[peers]'

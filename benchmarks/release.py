@@ -123,7 +123,7 @@ def run_kill(trials: int) -> None:
         if target.exists():
             partial += len(pd.read_csv(target)) != ROWS
         seconds_of(lambda t=target: release_slowly(folder, t, resume=True))
-        ledger = Ledger(folder / "sex.veil")
+        ledger = Ledger.of(folder / "sex.veil")
         entry = ledger.find(sha256_of(target))
         assert entry is not None, f"trial {trial}: the ledger does not know the file"
         assert sorted(ledger.order(entry)) == list(range(ROWS)), f"trial {trial}: rows lost or doubled"
