@@ -233,7 +233,8 @@ def wrong(folder: Path, words: list[str], code: int | None, said: str, megabytes
         out = pd.read_csv(folder / "new.csv", dtype=str, keep_default_na=False)
         if "sex" in out.columns or not len(out) or "role" not in out.columns:
             return "a release that is none"
-        if not set(out["role"]) <= {"a", "b", "c", ""}:
+        # A forged veil may list any category: that is what signatures are for.
+        if "mutant.veil" not in words and not set(out["role"]) <= {"a", "b", "c", ""}:
             return "a value that was not in the table"
     return None
 
