@@ -22,8 +22,8 @@ from fairveil import FairFrontier
 from fairveil.auditing import probe
 from fairveil.datasets import load_adult
 from fairveil.datasets.adult import Case
-from fairveil.game import default_training
 from fairveil.objectives import AlphaLoss
+from fairveil.training import default_training
 from variants import PLAYED, PRICES
 
 DRAWS = 4

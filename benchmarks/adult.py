@@ -16,13 +16,13 @@ import pandas as pd
 from common import EIGHT, run_parts
 from fairveil import BudgetNotMet, FairEncoder, FairFrontier
 from fairveil.auditing import probe
+from fairveil.data.frames import read_table
+from fairveil.data.schema import Schema
 from fairveil.datasets import Split, load_adult
-from fairveil.demo import audit_release, release_shuffled
 from fairveil.objectives import make_distortion
 from fairveil.objectives.distortion import Release
 from fairveil.paper.adult import TRAINING
-from fairveil.schema import Schema
-from fairveil.tables import read_table
+from fairveil.workflows.demo import audit_release, release_shuffled
 
 SEEDS = (0, 1, 2)
 #: The least budgets with which validation rows, on average over three seeds, have a ΔDemP of at most 0.05 and an AUC of

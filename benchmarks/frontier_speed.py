@@ -25,11 +25,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from common import EIGHT, run_parts
 from fairveil import FairFrontier
+from fairveil.data.frames import read_table
+from fairveil.data.schema import Schema
 from fairveil.datasets import load_adult
-from fairveil.encoders.ragged import group_draw, group_softmax
-from fairveil.game import default_training
-from fairveil.schema import Schema
-from fairveil.tables import read_table
+from fairveil.encoders.grouped_ops import group_draw, group_softmax
+from fairveil.training import default_training
 
 #: A step is timed by the difference of these two lengths.
 SHORT, LONG = 5, 45

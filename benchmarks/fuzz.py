@@ -29,10 +29,10 @@ import pandas as pd
 import torch
 import yaml
 
-import fairveil.release
-from fairveil.archive import _digest
+import fairveil.workflows
 from fairveil.cli import main as run_verb
 from fairveil.estimators import load  # noqa: F401  (so that no case pays for importing it)
+from fairveil.veil.archive import _digest
 from release import in_child, made_up
 
 SECONDS, MEGABYTES = 10.0, 1024
@@ -50,12 +50,12 @@ def scene(folder: Path) -> None:
     """What is mutated: a table as CSV and Parquet, a schema, a veil, a release with its card."""
     made_up(ROWS).to_csv(folder / "people.csv", index=False)
     made_up(ROWS).to_parquet(folder / "people.parquet", index=False)
-    found = fairveil.release.inspect_file(fairveil.release.open_table(folder / "people.csv"), ["sex"])
+    found = fairveil.workflows.inspect_file(fairveil.workflows.open_table(folder / "people.csv"), ["sex"])
     (folder / "schema.yaml").write_text(found.to_yaml())
-    recipe = fairveil.release.Recipe(("sex",), architecture="feedforward", steps=2, seed=0, show_progress=False)
-    fairveil.release.fit_file(folder / "people.csv", folder / "sex.veil", 1e6, recipe)
-    options = fairveil.release.Options(show_progress=False, workers=1)
-    fairveil.release.release_file(folder / "people.csv", folder / "sex.veil", folder / "out.csv", options)
+    recipe = fairveil.workflows.Recipe(("sex",), architecture="feedforward", steps=2, seed=0, show_progress=False)
+    fairveil.workflows.fit_file(folder / "people.csv", folder / "sex.veil", 1e6, recipe)
+    options = fairveil.workflows.Options(show_progress=False, workers=1)
+    fairveil.workflows.release_file(folder / "people.csv", folder / "sex.veil", folder / "out.csv", options)
     (folder / "audit.json").write_text(
         json.dumps({"format": "fairveil-audit-2", "subject": {}, "seal": "", "valid": True})
     )

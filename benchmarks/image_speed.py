@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 
 from fairveil import Training
+from fairveil.data.images import PictureSchema
 from fairveil.encoders import EncoderSpec
-from fairveil.game import Bounds, Problem, Rows
-from fairveil.game.loop import Game
 from fairveil.objectives import AugmentedLagrangian, Distortion, LogLoss
-from fairveil.pictures import PictureSchema
+from fairveil.training import Bounds, Problem, Rows
+from fairveil.training.game import Game
 
 ADVERSARY = ("conv20", "conv40", 40)
 

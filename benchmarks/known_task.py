@@ -29,8 +29,8 @@ from common import EIGHT
 from fairveil.auditing import probe
 from fairveil.baselines import ALFR, FFVAE, LAFTR, Zhang
 from fairveil.datasets import Split, load_adult
-from fairveil.game import default_training
 from fairveil.metrics import demographic_parity_gap, equalized_odds_gap
+from fairveil.training import default_training
 
 #: Trade-off values of the methods by others, from "the task alone" to "hardly anything but S hidden".
 WEIGHTS = {

@@ -15,12 +15,12 @@ import torch
 
 from common import fit_and_judge
 from fairveil.auditing import probe
-from fairveil.codec import Codec
-from fairveil.coupling import couple
+from fairveil.data.frames import read_table
+from fairveil.data.schema import Schema
+from fairveil.data.table_codec import Codec
 from fairveil.datasets import load_adult
+from fairveil.encoders.transport.coupling import couple
 from fairveil.objectives import make_distortion
-from fairveil.schema import Schema
-from fairveil.tables import read_table
 from variants import PRICES, priced
 
 #: Matchings of the rows that judge: each row is released so many times, as there are few of them.

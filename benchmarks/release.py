@@ -23,10 +23,11 @@ import pyarrow.parquet as pq
 import torch
 
 import fairveil as fv
-from fairveil.archive import read_archive
-from fairveil.release import Options, Recipe, fit_file, job, release_file
-from fairveil.release.ledger import Ledger
-from fairveil.whole import sha256_of
+from fairveil._utils.atomic import sha256_of
+from fairveil.veil.archive import read_archive
+from fairveil.workflows import Options, Recipe, fit_file, release_file
+from fairveil.workflows.release import job
+from fairveil.workflows.release.ledger import Ledger
 
 ROWS = 6000
 

@@ -11,14 +11,15 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
+from fairveil.data.schema import Layout
 from fairveil.encoders import transport
-from fairveil.encoders.batched import BatchedMLP
-from fairveil.game import Problem, Rows, loop
-from fairveil.game.loop import Game
-from fairveil.game.step import EncoderAim, Look
+from fairveil.encoders.layers import BatchedMLP
 from fairveil.objectives import distortion
 from fairveil.objectives.distortion import Release
-from fairveil.schema import Layout
+from fairveil.training import Problem, Rows
+from fairveil.training import game as loop
+from fairveil.training.game import Game
+from fairveil.training.steps import EncoderAim, Look
 
 #: Weight of the penalty on squared input gradients of adversaries.
 PENALTY = 0.1

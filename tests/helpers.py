@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from fairveil import Training
-from fairveil.game import default_training
+from fairveil.training import default_training
 
 #: A game short enough for a unit test; what it learns is not judged.
 QUICK = Training(

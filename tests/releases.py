@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 import fairveil as fv
-from fairveil.release.fitting import Recipe, schema_for
-from fairveil.release.reading import open_table
-from fairveil.schema import Schema
+from fairveil.data.schema import Schema
+from fairveil.workflows.fit import Recipe, schema_for
+from fairveil.workflows.reading import open_table
 from helpers import QUICK, people
 
 #: A category that three rows hold, and a number far beyond all others: neither may be found in what is written.
@@ -44,7 +44,7 @@ def fitted(path: Path, target: Path, schema: Schema | None = None) -> None:
     encoder = fv.FairEncoder(1e6, architecture="feedforward", sees_sensitive=True, training=QUICK, random_state=0,
                              unseen="most_frequent", progress=False, schema=schema or proposed(path))  # fmt: skip
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fv.errors.ClippedWarning)  # the canary is beyond the range, as it should
+        warnings.simplefilter("ignore", fv.ClippedWarning)  # the canary is beyond the range, as it should
         encoder.fit(pd.read_csv(path))
     encoder.save(target)
 

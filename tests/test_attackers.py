@@ -12,12 +12,12 @@ from fairveil import InputError
 from fairveil.auditing import probe
 from fairveil.auditing.attackers import Boosting, Neighbours, Sparse, battery
 from fairveil.auditing.audit import attack_all
-from fairveil.auditing.features import FeatureMap, kept_values
 from fairveil.auditing.inputs import make_target, read_release, read_targets
 from fairveil.auditing.networks import Network
 from fairveil.auditing.protocol import Attempt, Evidence, Terms, split_rows
 from fairveil.auditing.scoring import Truth, p_values
-from fairveil.tables import read_table
+from fairveil.auditing.views import FeatureMap, kept_values
+from fairveil.data.frames import read_table
 from fairveil.theory import gaussian
 from helpers import leak, noise_table
 

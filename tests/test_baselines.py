@@ -7,10 +7,10 @@ import torch
 from lightgbm import LGBMClassifier
 from sklearn.linear_model import LogisticRegression
 
+from fairveil._utils.errors import InputError
 from fairveil.baselines import ALFR, FFVAE, LAFTR, Zhang
 from fairveil.baselines.common import Batch
 from fairveil.baselines.zhang import projected
-from fairveil.errors import InputError
 from fairveil.metrics import demographic_parity_gap, equalized_odds_gap
 
 SETTINGS = {"steps": 1500, "learning_rate": 2e-3}

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fairveil.bound import Achieved, upper_bound
+from fairveil.training.confidence_bound import Achieved, upper_bound
 
 
 def changed_columns(generator, n):

@@ -12,14 +12,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fairveil as fv
 from fairveil import BudgetNotMet, BudgetWarning, FairClassifier, FairClassifierFrontier, InputError, Training
-from fairveil.adversaries import Opponent, Panel
-from fairveil.bound import upper_bound
+from fairveil.data.schema import Schema
 from fairveil.encoders import EncoderSpec, build_encoder
 from fairveil.estimators.classifier import _alike
-from fairveil.game.step import panel_losses
 from fairveil.objectives import AlphaLoss, LogLoss, PredictionLoss, SquaredLoss, ZeroOneLoss, score_grid
 from fairveil.objectives.distortion import Release
-from fairveil.schema import Schema
+from fairveil.training.confidence_bound import upper_bound
+from fairveil.training.panel import Opponent, Panel
+from fairveil.training.steps import panel_losses
 from helpers import FINITE, people
 
 QUICK = Training(steps=20, batch_size=128, adversary_steps=1, hidden=(8,), adversary_hidden=((),), rounds=2)

@@ -137,7 +137,7 @@ def test_an_interruption_says_how_to_go_on(files, capsys, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fairveil.release.release_file", interrupted)
+    monkeypatch.setattr("fairveil.workflows.release_file", interrupted)
     code, _, err = verb(capsys, monkeypatch, files, "release", "people.csv", "--veil", "any.veil", "-o", "out.csv")
     assert code == 130
     assert "--resume goes on" in err

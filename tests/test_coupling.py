@@ -8,12 +8,12 @@ import torch
 from scipy.optimize import linprog
 from scipy.stats import wasserstein_distance
 
-from fairveil.codec import Codec
-from fairveil.coupling import couple
+from fairveil.data.frames import read_table
+from fairveil.data.schema import Schema
+from fairveil.data.table_codec import Codec
+from fairveil.encoders.transport.coupling import couple
 from fairveil.objectives import make_distortion
 from fairveil.objectives.distortion import Release
-from fairveil.schema import Schema
-from fairveil.tables import read_table
 from helpers import people
 
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from fairveil import InputError, Schema
-from fairveil.codec import Codec
+from fairveil.data.frames import read_table
+from fairveil.data.table_codec import Codec
 from fairveil.encoders import EncoderSpec, build_encoder
 from fairveil.objectives import Distortion, make_distortion
 from fairveil.objectives.distortion import Release, bin_moments
-from fairveil.tables import read_table
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from scipy import stats
 from torch import nn
 
 from fairveil import InputError, Schema
-from fairveil.codec import Codec
+from fairveil.data.frames import read_table
+from fairveil.data.table_codec import Codec
 from fairveil.encoders import EncoderSpec, Gaussian, Matrix, build_encoder
 from fairveil.objectives import Distortion
-from fairveil.tables import read_table
 from helpers import people
 
 

@@ -12,11 +12,11 @@ import torch
 
 import fairveil as fv
 from fairveil import FairEncoder, FairFrontier, Schema
-from fairveil.bound import DRAWS
+from fairveil.data.frames import read_table
 from fairveil.estimators.training import split_rows
 from fairveil.objectives import make_distortion
 from fairveil.objectives.distortion import Release
-from fairveil.tables import read_table
+from fairveil.training.confidence_bound import DRAWS
 from helpers import QUICK, people
 
 
@@ -358,16 +358,16 @@ def test_a_batch_with_narrower_types_still_holds_what_is_released():
     batch = batch.assign(
         c=batch["c"].where(batch["c"] != "c").cat.remove_categories("c").fillna("a"), n=batch["n"].astype("int8")
     )
-    with pytest.warns(fv.errors.ClippedWarning):  # all of its numbers are small
+    with pytest.warns(fv.ClippedWarning):  # all of its numbers are small
         released = loud.transform(batch)
     assert not released.isna().any().any()
     assert "c" in set(released["c"])
     assert released["n"].max() > 127
     assert set(released["code"]) <= {10, 20, 40}
-    with pytest.warns(fv.errors.ClippedWarning):
+    with pytest.warns(fv.ClippedWarning):
         frame = loud.transform(pa.Table.from_pandas(batch, preserve_index=False))
     assert not any(column.null_count for column in frame.columns)
-    with pytest.warns(fv.errors.ClippedWarning):
+    with pytest.warns(fv.ClippedWarning):
         array = loud.transform(
             pl.from_pandas(batch.assign(code=batch["code"].astype(int))).with_columns(pl.col("n").cast(pl.Int8))
         )

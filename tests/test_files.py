@@ -8,7 +8,7 @@ import torch
 
 import fairveil as fv
 from fairveil import FairEncoder, VeilFileError
-from fairveil.game.loop import Game
+from fairveil.training.game import Game
 from helpers import QUICK
 
 

@@ -13,11 +13,11 @@ from sklearn.metrics import roc_auc_score
 from fairveil import Column, FairEncoder, Schema, Training, TrainingFailed
 from fairveil.auditing import probe
 from fairveil.encoders import EncoderSpec
-from fairveil.game import Bounds, Problem, Rows
-from fairveil.game.loop import Game
-from fairveil.game.step import strongest
 from fairveil.objectives import AugmentedLagrangian, Distortion, LogLoss
 from fairveil.theory import gaussian
+from fairveil.training import Bounds, Problem, Rows
+from fairveil.training.game import Game
+from fairveil.training.steps import strongest
 from helpers import people
 
 

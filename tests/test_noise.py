@@ -7,17 +7,17 @@ import pytest
 from scipy import stats
 
 from fairveil import InputError
-from fairveil.codec import Codec
-from fairveil.noise import (
+from fairveil.baselines.noise import (
     GaussianNoise,
     LaplaceNoise,
     analytic_gaussian_epsilon,
     gaussian_epsilon,
     laplace_epsilon,
 )
+from fairveil.data.frames import read_table
+from fairveil.data.table_codec import Codec
 from fairveil.objectives import Distortion
 from fairveil.objectives.distortion import Release
-from fairveil.tables import read_table
 from helpers import people
 
 #: Table `tb:genki`: images of 16 x 16, delta = 1e-6.

@@ -10,11 +10,11 @@ from torch import nn
 
 import fairveil as fv
 from fairveil import InputError
-from fairveil.adversaries import Opponent, Panel
+from fairveil.data.images import PictureCodec, PictureSchema, read_folder, read_pictures, rows_at_once
 from fairveil.encoders import EncoderSpec, build_encoder
-from fairveil.encoders.batched import BatchedCNN, BatchedMLP, BatchedNorm, initialise
+from fairveil.encoders.layers import BatchedCNN, BatchedMLP, BatchedNorm, initialise
 from fairveil.paper.fresh import Fresh, Sample
-from fairveil.pictures import PictureCodec, PictureSchema, read_folder, read_pictures, rows_at_once
+from fairveil.training.panel import Opponent, Panel
 
 
 def generators(members):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairveil.encoders.ragged import group_draw, group_softmax
+from fairveil.encoders.grouped_ops import group_draw, group_softmax
 
 WIDTHS = [3, 1, 5, 2]
 

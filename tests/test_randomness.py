@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from fairveil.adversaries import Opponent, Panel
-from fairveil.randomness import seen_slots
+from fairveil._utils.randomness import seen_slots
+from fairveil.training.panel import Opponent, Panel
 
 
 @pytest.mark.parametrize("dropped", [0.001, 0.1, 0.5, 0.9])

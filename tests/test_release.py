@@ -18,24 +18,25 @@ from PIL import Image
 from scipy import stats
 
 import fairveil as fv
-from fairveil.codec import Codec
-from fairveil.columns import Column
-from fairveil.errors import InputError
-from fairveil.game import default_training
+from fairveil._utils.atomic import sha256_of
+from fairveil._utils.errors import InputError
+from fairveil._utils.randomness import KeyedStream, RowStream, SystemRandom, normal
+from fairveil.data import images
+from fairveil.data.columns import Column
+from fairveil.data.frames import read_table
+from fairveil.data.table_codec import Codec
 from fairveil.objectives import make_distortion
 from fairveil.objectives.distortion import Release
-from fairveil.randomness import KeyedStream, RowStream, SystemRandom, normal
-from fairveil.release import Options, audit_file, read_card, release_file
-from fairveil.release import job as asking
-from fairveil.release import tables as streaming
-from fairveil.release.card import card_path
-from fairveil.release.ledger import Entry, Ledger
-from fairveil.release.reading import open_table
-from fairveil.release.sketch import SIZE, Sketch, row_hashes
-from fairveil.release.workplace import workplace
-from fairveil.release.writing import neutralised
-from fairveil.tables import read_table
-from fairveil.whole import sha256_of
+from fairveil.training import default_training
+from fairveil.workflows import Options, audit_file, read_card, release_file
+from fairveil.workflows.reading import open_table
+from fairveil.workflows.release import job as asking
+from fairveil.workflows.release import tables as streaming
+from fairveil.workflows.release.card import card_path
+from fairveil.workflows.release.ledger import Entry, Ledger
+from fairveil.workflows.release.sketch import SIZE, Sketch, row_hashes
+from fairveil.workflows.release.workspace import workplace
+from fairveil.workflows.writing import neutralised
 from helpers import QUICK
 from releases import CANARY_NUMBER, CANARY_TEXT, advantage, fitted, proposed, table, write
 
@@ -401,7 +402,7 @@ def test_images_are_released_without_names_times_or_metadata(tmp_path):
         image.save(folder / name, exif=exif)
         os.utime(folder / name, (1e9 + 1e6 * (sex[i] == "f"), 1e9 + 1e6 * (sex[i] == "f")))
     labels = write(tmp_path, pd.DataFrame({"file": names, "sex": sex}), "labels.csv")
-    arrays = fv.pictures.read_folder(folder)[0]
+    arrays = images.read_folder(folder)[0]
     encoder = fv.FairEncoder(1e3, architecture="feedforward", sees_sensitive=True, training=QUICK, progress=False,
                              random_state=0)  # fmt: skip
     encoder.fit(arrays, sensitive_features=pd.DataFrame({"sex": sex}))

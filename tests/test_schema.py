@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairveil import ClippedWarning, Column, InputError, Schema
-from fairveil.codec import Codec
-from fairveil.columns import MOST_BINS
-from fairveil.sensitive import describe_sensitive
-from fairveil.tables import read_table
+from fairveil.data.columns import MOST_BINS
+from fairveil.data.frames import read_table
+from fairveil.data.sensitive import describe_sensitive
+from fairveil.data.table_codec import Codec
 
 
 def mixed(n=300, seed=0):

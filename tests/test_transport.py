@@ -14,16 +14,16 @@ from torch.nn import functional as F
 
 import fairveil as fv
 from fairveil import FairEncoder, FairFrontier, InputError, Schema, Training
-from fairveil.adversaries import Opponent, Panel
 from fairveil.auditing import probe
-from fairveil.bound import DRAWS
-from fairveil.codec import Codec
+from fairveil.data.frames import read_table
+from fairveil.data.table_codec import Codec
 from fairveil.encoders import EncoderSpec, build_encoder
-from fairveil.encoders.inturn import ColumnsInTurn
-from fairveil.game import Bounds
-from fairveil.game.step import distortion_of, panel_losses
+from fairveil.encoders.transport.autoregressive import ColumnsInTurn
 from fairveil.objectives import LogLoss, make_distortion
-from fairveil.tables import read_table
+from fairveil.training import Bounds
+from fairveil.training.confidence_bound import DRAWS
+from fairveil.training.panel import Opponent, Panel
+from fairveil.training.steps import distortion_of, panel_losses
 from helpers import people
 
 SHORT = Training(steps=20, batch_size=128, adversary_steps=1, hidden=(16,), adversary_hidden=((16,),), rounds=3,
@@ -286,7 +286,7 @@ def test_an_interrupted_fit_goes_on_exactly(tmp_path, discrete, monkeypatch):
                            random_state=3, **more).fit(frame, sensitive_features=s)  # fmt: skip
 
     whole = fit()
-    from fairveil.game.loop import Game
+    from fairveil.training.game import Game
 
     turn = Game.turn
 

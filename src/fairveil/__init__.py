@@ -4,15 +4,11 @@ __version__ = "0.1.0.dev0"
 
 from typing import TYPE_CHECKING
 
-from fairveil.lazy import lazily
+from fairveil._utils.lazy import lazily
 
 if TYPE_CHECKING:
-    from fairveil import datasets, information, metrics, noise, theory
-    from fairveil.auditing import AuditResult, Certificate, certify
-    from fairveil.auditing.audit import audit
-    from fairveil.bound import Achieved
-    from fairveil.columns import Column
-    from fairveil.errors import (
+    from fairveil import datasets, information, metrics, theory
+    from fairveil._utils.errors import (
         BudgetNotMet,
         BudgetWarning,
         ClippedWarning,
@@ -21,6 +17,11 @@ if TYPE_CHECKING:
         TrainingFailed,
         VeilFileError,
     )
+    from fairveil.auditing import AuditResult, Certificate, certify
+    from fairveil.auditing.audit import audit
+    from fairveil.baselines import noise
+    from fairveil.data.columns import Column
+    from fairveil.data.schema import Schema
     from fairveil.estimators import (
         FairClassifier,
         FairClassifierFrontier,
@@ -29,32 +30,40 @@ if TYPE_CHECKING:
         Quantiser,
         load,
     )
-    from fairveil.game import History, Training
     from fairveil.objectives import AlphaLoss, AugmentedLagrangian, Penalty
-    from fairveil.schema import Schema
+    from fairveil.training import History, Training
+    from fairveil.training.confidence_bound import Achieved
+
+_ERRORS = [
+    "BudgetNotMet",
+    "BudgetWarning",
+    "ClippedWarning",
+    "DataNotFound",
+    "InputError",
+    "TrainingFailed",
+    "VeilFileError",
+]
+
+_PACKAGES = [
+    *("auditing", "baselines", "datasets", "encoders", "estimators", "information"),
+    *("metrics", "objectives", "theory", "training"),
+]
 
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        **dict.fromkeys(
-            ("baselines", "datasets", "encoders", "information", "metrics", "noise", "pictures", "theory"), ()
-        ),
+        "_utils.errors": _ERRORS,
         "auditing": ["AuditResult", "Certificate", "audit", "certify"],
-        "bound": ["Achieved"],
-        "columns": ["Column"],
-        "errors": [
-            "BudgetNotMet",
-            "BudgetWarning",
-            "ClippedWarning",
-            "DataNotFound",
-            "InputError",
-            "TrainingFailed",
-            "VeilFileError",
-        ],
+        "data.columns": ["Column"],
+        "data.schema": ["Schema"],
         "estimators": ["FairClassifier", "FairClassifierFrontier", "FairEncoder", "FairFrontier", "Quantiser", "load"],
-        "game": ["History", "Training"],
         "objectives": ["AlphaLoss", "AugmentedLagrangian", "Penalty"],
-        "schema": ["Schema"],
+        "training": ["History", "Training"],
+        "training.confidence_bound": ["Achieved"],
+    },
+    modules={
+        **{name: name for name in _PACKAGES},
+        "noise": "baselines.noise",
     },
 )
 

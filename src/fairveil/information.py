@@ -16,7 +16,7 @@ from scipy.spatial import cKDTree
 from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import NearestNeighbors
 
-from fairveil.errors import InputError
+from fairveil._utils.errors import InputError
 from fairveil.metrics import Estimate, of_mean
 
 Array = NDArray[np.float64]

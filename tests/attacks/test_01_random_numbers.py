@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import fairveil as fv
-from fairveil import noise
-from fairveil.codec import Codec
+from fairveil.baselines import noise
+from fairveil.data.frames import read_table
+from fairveil.data.table_codec import Codec
 from fairveil.estimators.inputs import draw_source
-from fairveil.tables import read_table
 from helpers import QUICK, people
 
 SEEDS, DRAWN = range(600), 431

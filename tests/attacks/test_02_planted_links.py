@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from fairveil.errors import InputError
-from fairveil.release import Options, Recipe, fit_file, release_file
-from fairveil.release import tables as streaming
-from fairveil.release import workplace as unfinished
+from fairveil._utils.errors import InputError
+from fairveil.workflows import Options, Recipe, fit_file, release_file
+from fairveil.workflows.release import tables as streaming
+from fairveil.workflows.release import workspace as unfinished
 
 QUIET = Options(show_progress=False, workers=1)
 BRIEF = Recipe(("sex",), architecture="feedforward", steps=5, seed=0, show_progress=False)

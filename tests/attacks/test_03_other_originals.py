@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairveil.errors import InputError
-from fairveil.release import Options, audit_file, card_path, checking, release_file
-from fairveil.whole import sha256_of
+from fairveil._utils.atomic import sha256_of
+from fairveil._utils.errors import InputError
+from fairveil.workflows import Options, audit_file, card_path, release_file
+from fairveil.workflows import audit as checking
 from releases import write
 
 

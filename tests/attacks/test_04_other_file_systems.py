@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fairveil.errors import InputError
-from fairveil.release import Options, release_file
-from fairveil.release import tables as streaming
-from fairveil.release.ledger import Ledger
+from fairveil._utils.errors import InputError
+from fairveil.workflows import Options, release_file
+from fairveil.workflows.release import tables as streaming
+from fairveil.workflows.release.ledger import Ledger
 
 OPTIONS = {"show_progress": False, "workers": 1}
 

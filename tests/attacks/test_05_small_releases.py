@@ -6,8 +6,8 @@ import shutil
 import pandas as pd
 import pytest
 
-from fairveil.errors import InputError
-from fairveil.release import Options, card_path, release_file
+from fairveil._utils.errors import InputError
+from fairveil.workflows import Options, card_path, release_file
 from releases import table, write
 
 

@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 
 import fairveil as fv
+from fairveil._utils.errors import InputError
+from fairveil.data.frames import read_table
+from fairveil.data.table_codec import Codec
 from fairveil.encoders.consistent import Consistent
-from fairveil.errors import InputError
-from fairveil.game import default_training, shortened
-from fairveil.release import Options, Recipe, fit_file, release_file
-from fairveil.tables import read_table
+from fairveil.training import default_training, shortened
+from fairveil.workflows import Options, Recipe, fit_file, release_file
 from helpers import QUICK
 from releases import write
 
@@ -118,7 +119,7 @@ def test_adversaries_see_what_is_written():
     """The tensor that is trained on says the same as the table that is written from it."""
     frame, _ = people()
     schema = fv.Schema.infer(frame)
-    codec = fv.codec.Codec(schema)
+    codec = Codec(schema)
     x = codec.encode(read_table(frame).arrow)
     # Columns of other rows, put together at random: most of them contradict each other.
     generator = np.random.default_rng(0)

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import fairveil as fv
-from fairveil.errors import BudgetNotMet, InputError
-from fairveil.release import Options, Recipe, card_path, fit_file, release_file
-from fairveil.release.ledger import Ledger
+from fairveil._utils.errors import BudgetNotMet, InputError
+from fairveil.workflows import Options, Recipe, card_path, fit_file, release_file
+from fairveil.workflows.release.ledger import Ledger
 from helpers import QUICK
 from releases import write
 

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from fairveil.errors import InputError
-from fairveil.release import Options, read_card, release_file
-from fairveil.release import tables as streaming
-from fairveil.release.card import card_path
-from fairveil.release.ledger import Ledger
+from fairveil._utils.errors import InputError
+from fairveil.workflows import Options, read_card, release_file
+from fairveil.workflows.release import tables as streaming
+from fairveil.workflows.release.card import card_path
+from fairveil.workflows.release.ledger import Ledger
 
 QUIET = Options(show_progress=False, workers=1)
 
@@ -47,7 +47,7 @@ def test_of_many_processes_one_wins(place):
     code = """
 import sys
 from pathlib import Path
-from fairveil.release import Options, release_file
+from fairveil.workflows import Options, release_file
 place = Path(sys.argv[1])
 try:
     release_file(place / "people.csv", place / "sex.veil", place / sys.argv[2], Options(show_progress=False, workers=1))

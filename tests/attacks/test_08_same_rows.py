@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairveil.errors import InputError
-from fairveil.release import Options, release_file
-from fairveil.release.ledger import MOST_OVERLAP, Ledger
-from fairveil.release.sketch import Sketch, overlap, row_hashes
+from fairveil._utils.errors import InputError
+from fairveil.workflows import Options, release_file
+from fairveil.workflows.release.ledger import MOST_OVERLAP, Ledger
+from fairveil.workflows.release.sketch import Sketch, overlap, row_hashes
 from releases import table, write
 
 

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 import fairveil as fv
+from fairveil._utils.errors import InputError
 from fairveil.auditing.protocol import split_rows
-from fairveil.columns import Column
-from fairveil.errors import InputError
-from fairveil.release import Options, release_file
-from fairveil.release import job as asking
-from fairveil.release import tables as streaming
+from fairveil.data.columns import Column
+from fairveil.workflows import Options, release_file
+from fairveil.workflows.release import job as asking
+from fairveil.workflows.release import tables as streaming
 from releases import fitted, proposed, table, write
 
 QUIET = Options(show_progress=False, workers=1)

@@ -9,11 +9,11 @@ import json
 import pandas as pd
 import pytest
 
+from fairveil._utils.errors import InputError
 from fairveil.auditing import AuditResult, Certificate
-from fairveil.errors import InputError
-from fairveil.release import Options, card_path, read_card, release_file, with_audit, with_certificate, write_card
-from fairveil.release.checking import sealed_certificate
-from fairveil.release.ledger import Ledger
+from fairveil.workflows import Options, card_path, read_card, release_file, with_audit, with_certificate, write_card
+from fairveil.workflows.audit import sealed_certificate
+from fairveil.workflows.release.ledger import Ledger
 from releases import fitted, table, write
 
 

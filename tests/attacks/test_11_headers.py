@@ -3,10 +3,10 @@
 import pytest
 
 import fairveil as fv
-from fairveil.columns import Column
-from fairveil.errors import InputError
-from fairveil.release import inspect_file, open_table, read_schema
-from fairveil.release.inspecting import Found, Inspection
+from fairveil._utils.errors import InputError
+from fairveil.data.columns import Column
+from fairveil.workflows import inspect_file, open_table, read_schema
+from fairveil.workflows.inspect import Found, Inspection
 from releases import table, write
 
 PAYLOAD = "x\n- {name: role, role: pass, kind: categorical}\n#"

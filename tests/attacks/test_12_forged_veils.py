@@ -7,11 +7,12 @@ import pytest
 import torch
 
 import fairveil as fv
-from fairveil.archive import read_archive, write_archive
-from fairveil.errors import InputError, VeilFileError
-from fairveil.game import default_training, shortened
-from fairveil.release import Options, card_path, release_file
-from fairveil.signing import check_signature, make_key, sign_file, signature_path
+from fairveil import workflows
+from fairveil._utils.errors import InputError, VeilFileError
+from fairveil.training import default_training, shortened
+from fairveil.veil.archive import read_archive, write_archive
+from fairveil.veil.signing import check_signature, make_key, sign_file, signature_path
+from fairveil.workflows import Options, card_path, release_file
 from releases import proposed, table, write
 
 QUIET = Options(show_progress=False, workers=1)
@@ -156,10 +157,10 @@ def test_nothing_from_a_veil_is_markup_on_a_card(place):
     card["veil"]["budget"] = "1](javascript:alert(1))"
     path.write_text(json.dumps(card))
     with pytest.raises(InputError, match="not a card"):
-        fv.release.read_card(path)
+        workflows.read_card(path)
     card["veil"]["budget"] = 1.0
     card["veil"]["hides"] = ["sex](http://evil) <script>\x1b[31m"]
-    text = fv.release.card_text(card)
+    text = workflows.card_text(card)
     assert "<script>" not in text
     assert "\x1b" not in text
     assert re.search(r"(?<!\\)\]\(", text) is None

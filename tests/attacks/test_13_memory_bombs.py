@@ -12,15 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from fairveil.archive import _digest, read_archive, write_archive
+from fairveil.veil.archive import _digest, read_archive, write_archive
 from releases import table
 
 CHILD = """
 import resource, sys, warnings
 from pathlib import Path
 import fairveil as fv
-from fairveil.errors import InputError, VeilFileError
-from fairveil.release import open_table, inspect_file, read_schema, release_file, Options
+from fairveil.data import images
+from fairveil._utils.errors import InputError, VeilFileError
+from fairveil.workflows import open_table, inspect_file, read_schema, release_file, Options
 import torch
 warnings.simplefilter("ignore")
 kind, path, place = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
@@ -32,7 +33,7 @@ try:
     elif kind == "schema":
         read_schema(path)
     elif kind == "images":
-        fv.pictures.read_folder(path)
+        images.read_folder(path)
     else:
         inspect_file(open_table(path))
         print("read")
@@ -171,8 +172,8 @@ def test_the_sizes_of_a_footer_are_looked_at(tmp_path):
     """A column that claims far more than it takes on disk is refused by its footer."""
     from types import SimpleNamespace
 
-    from fairveil.errors import InputError
-    from fairveil.release.reading import _refuse_bombs
+    from fairveil._utils.errors import InputError
+    from fairveil.workflows.reading import _refuse_bombs
 
     def footer(uncompressed):
         chunk = SimpleNamespace(

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 import fairveil as fv
-from fairveil.archive import read_archive
-from fairveil.columns import FEWEST
-from fairveil.errors import InputError
-from fairveil.release import Recipe, fit_file
+from fairveil._utils.errors import InputError
+from fairveil.data.columns import FEWEST
+from fairveil.veil.archive import read_archive
+from fairveil.workflows import Recipe, fit_file
 from helpers import QUICK
 from releases import write
 

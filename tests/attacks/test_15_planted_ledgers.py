@@ -5,10 +5,10 @@ import stat
 
 import pytest
 
-from fairveil.errors import InputError
-from fairveil.release import Options, release_file
-from fairveil.release import ledger as ledgers
-from fairveil.release.ledger import Ledger
+from fairveil._utils.errors import InputError
+from fairveil.workflows import Options, release_file
+from fairveil.workflows.release import ledger as ledgers
+from fairveil.workflows.release.ledger import Ledger
 
 
 def release(place):

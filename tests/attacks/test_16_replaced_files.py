@@ -2,9 +2,9 @@
 
 import pytest
 
-from fairveil.errors import InputError
-from fairveil.release import Options, Recipe, fit_file, fit_frontier, release_file
-from fairveil.whole import refuse_overwriting, replacing, sha256_of, write_whole
+from fairveil._utils.atomic import refuse_overwriting, replacing, sha256_of, write_whole
+from fairveil._utils.errors import InputError
+from fairveil.workflows import Options, Recipe, fit_file, fit_frontier, release_file
 from releases import table, write
 
 QUIET = Options(show_progress=False, workers=1)

@@ -5,11 +5,11 @@ import os
 import pandas as pd
 import pytest
 
-from fairveil.errors import InputError
-from fairveil.release import Options, Recipe, fit_file, release_file
-from fairveil.release import job as asking
-from fairveil.release import tables as streaming
-from fairveil.release.ledger import Ledger
+from fairveil._utils.errors import InputError
+from fairveil.workflows import Options, Recipe, fit_file, release_file
+from fairveil.workflows.release import job as asking
+from fairveil.workflows.release import tables as streaming
+from fairveil.workflows.release.ledger import Ledger
 
 OPTIONS = Options(show_progress=False, workers=1, resume=True)
 
@@ -115,7 +115,7 @@ def test_a_finished_release_of_other_rows_is_not_taken_for_this_one(place):
 
 
 def test_an_interrupted_fit_notices_a_changed_input(place, monkeypatch):
-    from fairveil.release import fitting
+    from fairveil.workflows import fit as fitting
 
     def stop(*_, **__):
         raise KeyboardInterrupt

@@ -5,9 +5,9 @@ import json
 import pyarrow as pa
 import pytest
 
-from fairveil.errors import InputError
-from fairveil.release import Options, card_path, release_file
-from fairveil.release.writing import neutralised
+from fairveil._utils.errors import InputError
+from fairveil.workflows import Options, card_path, release_file
+from fairveil.workflows.writing import neutralised
 from releases import fitted, table, write
 
 QUIET = Options(show_progress=False, workers=1)

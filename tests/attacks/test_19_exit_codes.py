@@ -5,8 +5,8 @@ import zipfile
 
 import pytest
 
-from fairveil.archive import read_archive, write_archive
-from fairveil.release import Options, card_path, release_file
+from fairveil.veil.archive import read_archive, write_archive
+from fairveil.workflows import Options, card_path, release_file
 from releases import table
 
 QUIET = Options(show_progress=False, workers=1)
@@ -36,7 +36,7 @@ def refused(run, *arguments):
 
 def veil(place, manifest):
     """A veil with this text for a manifest."""
-    from fairveil.archive import _digest
+    from fairveil.veil.archive import _digest
 
     with zipfile.ZipFile(place / "sex.veil") as archive:
         weights = archive.read("weights.safetensors")

@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 
 import fairveil as fv
-from fairveil.errors import InputError
-from fairveil.release import Options, release_file
-from fairveil.release import images as streaming
+from fairveil._utils.errors import InputError
+from fairveil.data import images
+from fairveil.workflows import Options, release_file
+from fairveil.workflows.release import images as streaming
 from helpers import QUICK
 
 OPTIONS = {"show_progress": False, "workers": 1}
@@ -28,7 +29,7 @@ def faces(tmp_path):
     encoder = fv.FairEncoder(
         1e3, architecture="feedforward", sees_sensitive=True, training=QUICK, progress=False, random_state=0
     )
-    encoder.fit(fv.pictures.read_folder(folder)[0], sensitive_features=pd.DataFrame({"sex": sex})).save(
+    encoder.fit(images.read_folder(folder)[0], sensitive_features=pd.DataFrame({"sex": sex})).save(
         tmp_path / "face.veil"
     )
     return tmp_path
@@ -46,7 +47,7 @@ def test_a_pipe_among_the_images_does_not_hang(faces):
     with pytest.raises(InputError, match="not ordinary files"):
         release(faces)
     with pytest.raises(InputError, match="not ordinary files"):
-        fv.pictures.read_folder(faces / "faces")
+        images.read_folder(faces / "faces")
 
 
 @pytest.mark.timeout(60)
@@ -99,11 +100,11 @@ def test_resumed_images_are_counted_in_full(faces, monkeypatch):
             release(faces, seed=5)
     card = release(faces, resume=True, seed=5)
     assert card["distortion"]["rows_measured"] == 60
-    from fairveil.release.ledger import Ledger
+    from fairveil.workflows.release.ledger import Ledger
 
     [entry] = Ledger.of(faces / "face.veil").entries
     order = Ledger.of(faces / "face.veil").order(entry)
-    before, after = fv.pictures.read_folder(faces / "faces")[0][order], fv.pictures.read_folder(faces / "out")[0]
+    before, after = images.read_folder(faces / "faces")[0][order], images.read_folder(faces / "out")[0]
     spent = np.square((after.astype(float) - before) / 255).sum(axis=(1, 2, 3)).mean()
     assert entry.distortion["continuous"] == pytest.approx(spent, rel=1e-6)
 

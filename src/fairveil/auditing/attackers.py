@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from fairveil._utils.errors import InputError, must_be
 from fairveil.auditing.networks import FILTERS, Network
-from fairveil.errors import InputError, must_be
 from fairveil.metrics import log_loss
 
 Array = NDArray[np.float64]

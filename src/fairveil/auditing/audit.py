@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 import fairveil
+from fairveil._utils.errors import InputError
+from fairveil._utils.progress import progress as show
 from fairveil.auditing.attackers import Attacker, Profile, battery, check_profile
 from fairveil.auditing.certificate import Certificate
 from fairveil.auditing.controls import control_rows, failures
-from fairveil.auditing.features import shared_features, with_disagreement
 from fairveil.auditing.inputs import (
     Draw,
     Pictures,
@@ -28,16 +29,15 @@ from fairveil.auditing.inputs import (
     read_targets,
     take_rows,
 )
-from fairveil.auditing.nats import Channel, LogDensity, information_row
+from fairveil.auditing.mutual_information import Channel, LogDensity, information_row
 from fairveil.auditing.protocol import Attempt, Evidence, Parts, Terms, attempt, split_rows
 from fairveil.auditing.result import AuditResult
 from fairveil.auditing.scoring import Truth, added, attack_row, flat, p_values, strongest, worst_gap
 from fairveil.auditing.tasks import task_models, task_rows
-from fairveil.errors import InputError
+from fairveil.auditing.views import shared_features, with_disagreement
+from fairveil.data.frames import Table, missing_mask
 from fairveil.metrics.estimate import check_confidence
 from fairveil.metrics.parity import SMALL_GROUP
-from fairveil.progress import progress as show
-from fairveil.tables import Table, missing_mask
 
 #: Further draws of the training rows, where the channel can be called; and the most rows of a part.
 _DRAWS = {"quick": 1, "full": 4}

@@ -25,7 +25,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
-from fairveil.errors import InputError, rows_named
+from fairveil._utils.errors import InputError, rows_named
 from fairveil.metrics import clopper_pearson
 from fairveil.metrics.estimate import Array, check_confidence, same_length
 

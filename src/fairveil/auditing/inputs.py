@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fairveil.errors import InputError, rows_named
-from fairveil.tables import Table, is_copy, is_frame, missing_mask, read_columns, read_table
+from fairveil._utils.errors import InputError, rows_named
+from fairveil.data.frames import Table, is_copy, is_frame, missing_mask, read_columns, read_table
 
 #: A column of numbers with more distinct values than this is a number, not a class.
 _MOST_CLASSES = 30

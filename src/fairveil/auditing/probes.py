@@ -7,7 +7,7 @@ import lightgbm
 import numpy as np
 import pandas as pd
 
-from fairveil.errors import InputError
+from fairveil._utils.errors import InputError
 from fairveil.metrics import Estimate, accuracy, demographic_parity_gap, roc_auc
 
 _SETTINGS: dict[str, Any] = {

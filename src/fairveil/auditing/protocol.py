@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
+from fairveil._utils.errors import InputError, rows_named
 from fairveil.auditing.attackers import Array, Attacker, Matrix, Model, loss_of
-from fairveil.auditing.features import FeatureMap, kept_values, order_features
 from fairveil.auditing.inputs import Pictures, Released, Target
-from fairveil.errors import InputError, rows_named
-from fairveil.tables import Table
+from fairveil.auditing.views import FeatureMap, kept_values, order_features
+from fairveil.data.frames import Table
 
 #: Shares of the rows that tune and that score, where the caller does not say.
 _VALIDATION, _TEST = 0.15, 0.35

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from fairveil._utils.atomic import write_whole
+from fairveil._utils.errors import InputError
 from fairveil.auditing.certificate import Certificate
-from fairveil.errors import InputError
 from fairveil.report import absent, shown_interval, shown_number, write_page
-from fairveil.whole import write_whole
 
 _FORMAT = "fairveil-audit-2"
 _FRAMES = ("leakage", "attacks", "tasks", "rates", "information", "controls", "groups")

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairveil.codec import Codec
-from fairveil.encoders.batched import BatchedMLP, initialise
-from fairveil.errors import InputError
-from fairveil.progress import progress
-from fairveil.schema import Schema
-from fairveil.sensitive import describe_sensitive
-from fairveil.tables import read_columns, read_table
+from fairveil._utils.errors import InputError
+from fairveil._utils.progress import progress
+from fairveil.data.frames import read_columns, read_table
+from fairveil.data.schema import Schema
+from fairveil.data.sensitive import describe_sensitive
+from fairveil.data.table_codec import Codec
+from fairveil.encoders.layers import BatchedMLP, initialise
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fairveil._utils.errors import InputError
 from fairveil.baselines.common import Baseline, Batch, cross_entropy
-from fairveil.errors import InputError
-from fairveil.sensitive import describe_sensitive
-from fairveil.tables import read_table
+from fairveil.data.frames import read_table
+from fairveil.data.sensitive import describe_sensitive
 
 _HIDDEN, _CODE = (100,), 16
 #: Of the decoder: one over the variance it expects around what it says.

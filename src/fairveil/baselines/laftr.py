@@ -6,8 +6,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from fairveil._utils.errors import InputError, must_be
 from fairveil.baselines.common import Baseline, Batch, cross_entropy
-from fairveil.errors import InputError, must_be
 
 _HIDDEN, _CODE = (8,), 8
 Fairness = Literal["demographic_parity", "equalized_odds", "equal_opportunity"]

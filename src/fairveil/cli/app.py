@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fairveil.errors import BudgetNotMet, DataNotFound, InputError, TrainingFailed, VeilFileError
+from fairveil._utils.errors import BudgetNotMet, DataNotFound, InputError, TrainingFailed, VeilFileError
 
 app = typer.Typer(
     help="Hide sensitive attributes in data within a hard distortion bound.",
@@ -47,7 +47,7 @@ def options(
 
 
 def _read_config(path: Path, context: typer.Context) -> dict[str, Any]:
-    from fairveil.release.inspecting import read_yaml  # not before it is needed: it waits for pyarrow
+    from fairveil.workflows.inspect import read_yaml  # not before it is needed: it waits for pyarrow
 
     values = read_yaml(path, "configuration")
     commands = getattr(context.command, "commands", {})

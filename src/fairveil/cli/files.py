@@ -10,15 +10,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fairveil import release as room
+from fairveil import workflows as room
+from fairveil._utils.atomic import refuse_overwriting, sha256_of, write_whole
+from fairveil._utils.errors import InputError
 from fairveil.cli.app import Json, Quiet, app, printable, show_json
-from fairveil.errors import InputError
-from fairveil.signing import check_signature, make_key, sign_file
-from fairveil.whole import refuse_overwriting, sha256_of, write_whole
+from fairveil.veil.signing import check_signature, make_key, sign_file
 
 if TYPE_CHECKING:
     from fairveil.auditing.attackers import Profile
-    from fairveil.release.ledger import Ledger
+    from fairveil.workflows.release.ledger import Ledger
 
 Sensitive = Annotated[list[str] | None, typer.Option("--sensitive", "-s", help="A column to hide; may be repeated.")]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="A schema as inspect writes it (YAML or JSON).")]
@@ -384,7 +384,7 @@ def _digest(release: Path) -> str:
 
 def _seals(release: Path, veil: Path | None) -> "Ledger":
     """The ledger that knows this release."""
-    from fairveil.release.ledger import Ledger
+    from fairveil.workflows.release.ledger import Ledger
 
     if veil is not None:
         if not veil.is_file():

@@ -28,7 +28,7 @@ def demo(
 
     Example: `fairveil demo --output results --budgets 0.5,1,2`
     """
-    from fairveil.demo import run_demo
+    from fairveil.workflows.demo import run_demo
 
     run_demo(output, files.parse_budgets(budgets), steps=steps, seed=seed, progress=not quiet)
 
@@ -41,7 +41,7 @@ def example(
 
     Example: `fairveil example -o adult.csv`
     """
-    from fairveil.demo import write_example
+    from fairveil.workflows.demo import write_example
 
     rows = write_example(output)
     typer.echo(f"Wrote {output}: {rows:,} rows.")

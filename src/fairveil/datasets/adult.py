@@ -13,8 +13,8 @@ from typing import Literal
 
 import pandas as pd
 
+from fairveil._utils.errors import DataNotFound, InputError, must_be
 from fairveil.datasets.base import DATA_HOME, Split, data_homes, sha256
-from fairveil.errors import DataNotFound, InputError, must_be
 
 # fmt: off
 _COLUMNS = [

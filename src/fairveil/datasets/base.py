@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairveil.errors import DataNotFound, InputError
+from fairveil._utils.errors import DataNotFound, InputError
 
 #: The environment variable that names the folder of data sets.
 DATA_HOME = "FAIRVEIL_DATA"

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from fairveil._utils.errors import InputError
 from fairveil.datasets.base import ImageSplit, check_counts, find_data, sha256
-from fairveil.errors import InputError
 
 SIDE = 16
 _NAMES = ("genki.mat", "genki/genki.mat", "GENKI/genki.mat")

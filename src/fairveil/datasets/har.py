@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from fairveil._utils.errors import InputError, must_be
 from fairveil.datasets.base import Split, check_counts, find_data
-from fairveil.errors import InputError, must_be
 
 _ROOT = "UCI HAR Dataset"
 _NAMES = (_ROOT, "har", "uci_har.tar.xz", f"{_ROOT}.zip", "UCI_HAR_Dataset.zip")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.errors import InputError, must_be
+from fairveil._utils.errors import InputError, must_be
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from fairveil._utils.errors import InputError, must_be
 from fairveil.datasets.base import ImageSplit, check_counts, find_data, sha256
-from fairveil.errors import InputError, must_be
 
 _NAMES = ("utkface_64x64.zip", "UTKFace.zip", "UTKFace", "utkface")
 _SHA256 = {"utkface_64x64.zip": "e91b05fce57f3aed6008d221f65c77675ea1adb3ef74847fd271197d798bd945"}

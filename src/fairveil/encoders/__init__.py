@@ -2,7 +2,7 @@
 
 from fairveil.encoders.base import Encoder, EncoderSpec
 from fairveil.encoders.build import ARCHITECTURES, build_encoder, load_encoder
-from fairveil.encoders.cells import learn_cells
+from fairveil.encoders.codebook import learn_cells
 from fairveil.encoders.feedforward import FeedForward
 from fairveil.encoders.gaussian import Gaussian
 from fairveil.encoders.heads import Noise, draw_noise

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairveil.encoders.batched import STATISTICS
+from fairveil._utils.randomness import RandomSource
+from fairveil.data.schema import Layout
 from fairveil.encoders.consistent import Consistent
 from fairveil.encoders.heads import Noise, draw_noise, make_head
+from fairveil.encoders.layers import STATISTICS
 from fairveil.objectives.distortion import Release
-from fairveil.randomness import RandomSource
-from fairveil.schema import Layout
 
 #: Limits of an encoder that is read from a file.
 _MOST_LAYERS, _MOST_UNITS = 64, 2**16

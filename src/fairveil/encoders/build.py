@@ -3,17 +3,17 @@
 import torch
 from torch import Tensor
 
+from fairveil._utils.errors import InputError, must_be
+from fairveil.data.schema import Layout
 from fairveil.encoders.base import Encoder, EncoderSpec
+from fairveil.encoders.classifier_head import Labels
 from fairveil.encoders.custom import Custom
 from fairveil.encoders.feedforward import FeedForward
 from fairveil.encoders.gaussian import Gaussian
-from fairveil.encoders.labels import Labels
 from fairveil.encoders.matrix import Matrix
 from fairveil.encoders.partition import Partition
 from fairveil.encoders.pixels import Autoencoder, Transposed
 from fairveil.encoders.transport import Transport
-from fairveil.errors import InputError, must_be
-from fairveil.schema import Layout
 
 #: Constants of a network (where bins begin, and the like) beside its weights, when it is read from a file.
 _MOST_CONSTANTS, _CONSTANTS_PER_WEIGHT = 2**24, 32

@@ -1,4 +1,4 @@
-"""Releases that keep to what a column determines: the tensor form of `fairveil.dependencies`.
+"""Releases that keep to what a column determines: the tensor form of `fairveil.data.dependencies`.
 
 The codec enforces every dependency in the table that is written. Here it is enforced in the tensor, so that encoders
 train, and adversaries look at, what will be written. A group that another one determines is a linear map of it, which
@@ -8,9 +8,9 @@ holds for drawn slots and for probabilities alike.
 import torch
 from torch import Tensor, nn
 
-from fairveil.dependencies import Link
+from fairveil.data.dependencies import Link
+from fairveil.data.schema import Layout
 from fairveil.objectives.distortion import Release
-from fairveil.schema import Layout
 
 
 class Consistent(nn.Module):

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fairveil._utils.errors import InputError
+from fairveil.data.schema import Layout
 from fairveil.encoders.base import EncoderSpec, NetworkEncoder, with_sensitive
 from fairveil.encoders.heads import Noise, head_width
-from fairveil.errors import InputError
-from fairveil.schema import Layout
 
 
 class Custom(NetworkEncoder):

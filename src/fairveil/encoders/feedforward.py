@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fairveil.data.schema import Layout
 from fairveil.encoders.base import EncoderSpec, NetworkEncoder, with_sensitive
-from fairveil.encoders.batched import BatchedMLP, initialise
 from fairveil.encoders.heads import Noise, head_width
-from fairveil.schema import Layout
+from fairveil.encoders.layers import BatchedMLP, initialise
 
 
 class FeedForward(NetworkEncoder):

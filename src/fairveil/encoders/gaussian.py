@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from fairveil._utils.errors import InputError
+from fairveil.data.schema import Layout
 from fairveil.encoders.base import Encoder, EncoderSpec
 from fairveil.encoders.heads import START_DEVIATION, Noise, Snap
-from fairveil.errors import InputError
 from fairveil.objectives.distortion import Release
-from fairveil.schema import Layout
 
 
 class Gaussian(Encoder):

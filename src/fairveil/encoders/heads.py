@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from fairveil.encoders.ragged import group_draw, group_softmax
+from fairveil._utils.randomness import RandomSource, normal, uniform
+from fairveil.data.schema import Layout
+from fairveil.encoders.grouped_ops import group_draw, group_softmax
 from fairveil.objectives.distortion import Release
-from fairveil.randomness import RandomSource, normal, uniform
-from fairveil.schema import Layout
 
 #: Odds with which a fresh encoder keeps the original category, as a log.
 START_LOG_ODDS = 3.5

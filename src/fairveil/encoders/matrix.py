@@ -1,7 +1,7 @@
 """The probability matrix (PMM): one learned transition matrix over a finite alphabet.
 
 The alphabet is the product of a few categorical columns, so that all of them change together; or, for any table, K
-cells with a representative row each (`fairveil.encoders.cells`): a row is released as some cell's representative.
+cells with a representative row each (`fairveil.encoders.codebook`): a row is released as some cell's representative.
 """
 
 import math
@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fairveil._utils.errors import InputError
+from fairveil.data.schema import Layout
 from fairveil.encoders.base import Encoder, EncoderSpec
-from fairveil.encoders.cells import cell_distances
+from fairveil.encoders.codebook import cell_distances
+from fairveil.encoders.grouped_ops import group_draw
 from fairveil.encoders.heads import Noise, start_logit
-from fairveil.encoders.ragged import group_draw
-from fairveil.errors import InputError
 from fairveil.objectives.distortion import Release, slot_weights
-from fairveil.schema import Layout
 
 #: Largest product alphabet: its matrix has the square of this many entries a member.
 MOST_CELLS = 2048

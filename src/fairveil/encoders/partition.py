@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from fairveil._utils.errors import InputError
+from fairveil.data.schema import Layout
 from fairveil.encoders.base import EncoderSpec
 from fairveil.encoders.heads import Noise
 from fairveil.encoders.matrix import Finite
-from fairveil.errors import InputError
-from fairveil.schema import Layout
 
 #: How soft the borders are, in units of the distance between neighbouring records: sharp ones have no gradient.
 _BORDER = 0.05

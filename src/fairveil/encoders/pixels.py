@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairveil._utils.errors import InputError
+from fairveil.data.schema import Layout
 from fairveil.encoders.base import Encoder, EncoderSpec, with_sensitive
-from fairveil.encoders.batched import BatchedConv, BatchedLinear, BatchedNorm, activated, as_images, as_rows, initialise
 from fairveil.encoders.heads import START_DEVIATION, Noise, Snap
-from fairveil.errors import InputError
+from fairveil.encoders.layers import BatchedConv, BatchedLinear, BatchedNorm, activated, as_images, as_rows, initialise
 from fairveil.objectives.distortion import Release
-from fairveil.schema import Layout
 
 #: How much of a random mixture the dense layers of the autoencoder start with, beside the code as it is.
 _START_MIXING = 0.1
@@ -99,7 +99,7 @@ class Autoencoder(PixelEncoder):
     """NAED: four convolutions with pooling to a code, two dense layers that mix it with noise, and back by up-sampling.
 
     spec.hidden: channels of the four convolutions, (128, 64, 64, 64) in the paper; the way back is their mirror. It
-    has to learn to draw at all before it can play: see `fairveil.game.teaching`.
+    has to learn to draw at all before it can play: see `fairveil.training.teaching`.
     """
 
     def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:

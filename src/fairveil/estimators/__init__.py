@@ -3,8 +3,8 @@
 from fairveil.estimators.classifier import FairClassifier
 from fairveil.estimators.classifier_frontier import FairClassifierFrontier
 from fairveil.estimators.encoder import FairEncoder
-from fairveil.estimators.files import load
 from fairveil.estimators.frontier import FairFrontier
 from fairveil.estimators.quantiser import Quantiser
+from fairveil.estimators.saving import load
 
 __all__ = ["FairClassifier", "FairClassifierFrontier", "FairEncoder", "FairFrontier", "Quantiser", "load"]

@@ -15,10 +15,12 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from fairveil.bound import FEWEST_ROWS, Achieved, upper_bound
-from fairveil.codec import Unseen
+from fairveil._utils.errors import BudgetNotMet, BudgetWarning, InputError, must_be
+from fairveil._utils.randomness import ByteSource
+from fairveil.data.frames import Table, read_table
+from fairveil.data.schema import Schema
+from fairveil.data.table_codec import Unseen
 from fairveil.encoders import EncoderSpec
-from fairveil.errors import BudgetNotMet, BudgetWarning, InputError, must_be
 from fairveil.estimators.inputs import (
     Aims,
     Prepared,
@@ -33,7 +35,6 @@ from fairveil.estimators.inputs import (
 from fairveil.estimators.table import TableEstimator
 from fairveil.estimators.targets import read_target
 from fairveil.estimators.training import Trained, check_unseen, split_rows
-from fairveil.game import Bounds, Problem, Rows, Training, default_training, play
 from fairveil.objectives import (
     AlphaLoss,
     Constraint,
@@ -43,9 +44,8 @@ from fairveil.objectives import (
     make_loss,
     score_grid,
 )
-from fairveil.randomness import ByteSource
-from fairveil.schema import Schema
-from fairveil.tables import Table, read_table
+from fairveil.training import Bounds, Problem, Rows, Training, default_training, play
+from fairveil.training.confidence_bound import FEWEST_ROWS, Achieved, upper_bound
 from fairveil.veil import Veil, take_member
 
 Fairness = Literal["demographic_parity", "equalized_odds"]
@@ -295,7 +295,7 @@ class FairClassifier(ClassifierMixin, ClassifierBase):  # type: ignore[misc]
 
     def save(self, path: str | Path) -> None:
         """Write a `.veil` file, as `FairEncoder.save`; read it with `fairveil.load`."""
-        from fairveil.estimators.files import save  # it knows every kind of estimator
+        from fairveil.estimators.saving import save  # it knows every kind of estimator
 
         check_is_fitted(self, "veil_")
         save(self, path)

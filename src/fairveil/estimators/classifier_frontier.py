@@ -8,12 +8,12 @@ from typing import Any, Literal, Self
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
-from fairveil.codec import Unseen
-from fairveil.errors import BudgetNotMet, BudgetWarning, InputError, must_be
+from fairveil._utils.errors import BudgetNotMet, BudgetWarning, InputError, must_be
+from fairveil.data.schema import Schema
+from fairveil.data.table_codec import Unseen
 from fairveil.estimators.classifier import ClassifierBase, FairClassifier, Fairness, unmet_loss
-from fairveil.game import Training
 from fairveil.objectives import Constraint, Loss
-from fairveil.schema import Schema
+from fairveil.training import Training
 
 
 class FairClassifierFrontier(ClassifierBase):

@@ -7,14 +7,16 @@ from typing import Any, Literal, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from fairveil._utils.errors import BudgetNotMet, InputError, must_be
 from fairveil.auditing import Certificate
 from fairveil.auditing.certificate import certify_from
-from fairveil.bound import Achieved
-from fairveil.codec import Unseen
+from fairveil.data.frames import read_columns
+from fairveil.data.images import Pictures, PictureSchema, is_pictures, read_pictures
+from fairveil.data.schema import Schema
+from fairveil.data.table_codec import Unseen
 from fairveil.encoders import Finite, Matrix
 from fairveil.encoders.base import ModuleFactory
-from fairveil.errors import BudgetNotMet, InputError, must_be
-from fairveil.estimators.fitted import FittedRows
+from fairveil.estimators.fitted_rows import FittedRows
 from fairveil.estimators.inputs import (
     Aims,
     Budget,
@@ -31,12 +33,10 @@ from fairveil.estimators.inputs import (
 )
 from fairveil.estimators.table import TableTransformer
 from fairveil.estimators.training import Settings, Trained, train
-from fairveil.game import History, Training
 from fairveil.objectives import Constraint, Loss, make_constraint, make_loss
 from fairveil.objectives.distortion import RowDistortion
-from fairveil.pictures import Pictures, PictureSchema, is_pictures, read_pictures
-from fairveil.schema import Schema
-from fairveil.tables import read_columns
+from fairveil.training import History, Training
+from fairveil.training.confidence_bound import Achieved
 from fairveil.veil import Veil
 
 
@@ -320,7 +320,7 @@ class FairEncoder(GameEstimator):
         `random_state`. The manifest does hold the schema: names, categories and ranges of the columns.
         """
         check_is_fitted(self, "veil_")
-        from fairveil.estimators.files import save  # it knows every kind of estimator
+        from fairveil.estimators.saving import save  # it knows every kind of estimator
 
         save(self, path)
 

@@ -8,17 +8,17 @@ import numpy as np
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
-from fairveil.codec import Unseen
+from fairveil._utils.errors import BudgetNotMet, InputError, must_be
+from fairveil.data.images import PictureSchema
+from fairveil.data.schema import Schema
+from fairveil.data.table_codec import Unseen
 from fairveil.encoders.base import ModuleFactory
-from fairveil.errors import BudgetNotMet, InputError, must_be
 from fairveil.estimators.encoder import FairEncoder, GameEstimator, unmet_message
 from fairveil.estimators.inputs import Budget, check_budget, seed_from
 from fairveil.estimators.training import Trained, train
-from fairveil.game import Training
 from fairveil.objectives import Constraint, Loss
 from fairveil.objectives.distortion import RowDistortion
-from fairveil.pictures import PictureSchema
-from fairveil.schema import Schema
+from fairveil.training import Training
 
 
 class FairFrontier(GameEstimator):

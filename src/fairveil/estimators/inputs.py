@@ -12,16 +12,16 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from fairveil.codec import Codec, Unseen
-from fairveil.columns import family_of
-from fairveil.errors import InputError, must_be
-from fairveil.game import Rows, Task
+from fairveil._utils.errors import InputError, must_be
+from fairveil._utils.randomness import ByteSource, KeyedStream, SystemRandom, whole_number_bytes
+from fairveil.data.columns import family_of
+from fairveil.data.frames import Table, is_copy, missing_mask, read_columns
+from fairveil.data.images import PictureCodec, Pictures, PictureSchema
+from fairveil.data.schema import Schema
+from fairveil.data.sensitive import Sensitive, describe_sensitive
+from fairveil.data.table_codec import Codec, Unseen
 from fairveil.objectives import LogLoss, Loss, SquaredLoss
-from fairveil.pictures import PictureCodec, Pictures, PictureSchema
-from fairveil.randomness import ByteSource, KeyedStream, SystemRandom, whole_number_bytes
-from fairveil.schema import Schema
-from fairveil.sensitive import Sensitive, describe_sensitive
-from fairveil.tables import Table, is_copy, missing_mask, read_columns
+from fairveil.training import Rows, Task
 from fairveil.veil import Veil
 
 #: A numeric target with at most this many whole values is a class, otherwise a number to be predicted.

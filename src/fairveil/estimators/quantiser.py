@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from fairveil.codec import Codec
-from fairveil.encoders.cells import learn_cells, nearest_cell
-from fairveil.errors import InputError, must_be
+from fairveil._utils.errors import InputError, must_be
+from fairveil.data.schema import Schema
+from fairveil.data.table_codec import Codec
+from fairveil.encoders.codebook import learn_cells, nearest_cell
 from fairveil.estimators.inputs import seed_from
 from fairveil.estimators.table import TableTransformer
-from fairveil.schema import Schema
 
 
 class Quantiser(TableTransformer):

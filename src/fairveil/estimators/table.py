@@ -5,8 +5,8 @@ from typing import Any
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import validate_data
 
-from fairveil.errors import InputError
-from fairveil.tables import Table, is_frame, read_table
+from fairveil._utils.errors import InputError
+from fairveil.data.frames import Table, is_frame, read_table
 
 
 class TableEstimator(BaseEstimator):  # type: ignore[misc]

@@ -11,8 +11,8 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
-from fairveil.errors import InputError
-from fairveil.tables import missing_mask, read_columns
+from fairveil._utils.errors import InputError
+from fairveil.data.frames import missing_mask, read_columns
 
 #: Adversaries of equalized odds look at one slot for each pair of a soft prediction and a class.
 _MOST_CLASSES = 25

@@ -10,16 +10,16 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from fairveil.bound import DRAWS, Achieved, upper_bound
-from fairveil.codec import Unseen
+from fairveil._utils.errors import BudgetNotMet, InputError, must_be
+from fairveil.data.images import PictureSchema, rows_at_once, unpack
+from fairveil.data.table_codec import Unseen
 from fairveil.encoders import EncoderSpec, learn_cells, why_no_transport
 from fairveil.encoders.matrix import MOST_CELLS
-from fairveil.errors import BudgetNotMet, InputError, must_be
 from fairveil.estimators.inputs import Budget, Prepared
-from fairveil.game import Bounds, History, Problem, Rows, Training, default_training, play
 from fairveil.objectives import Constraint, Distortion, Loss, make_distortion
 from fairveil.objectives.distortion import KINDS, Release, slot_weights
-from fairveil.pictures import PictureSchema, rows_at_once, unpack
+from fairveil.training import Bounds, History, Problem, Rows, Training, default_training, play
+from fairveil.training.confidence_bound import DRAWS, Achieved, upper_bound
 from fairveil.veil import Veil, take_member
 
 #: Rows that every group of S must have for `auto` to choose transport: fewer do not teach a mover.

@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from fairveil.errors import InputError
+from fairveil._utils.errors import InputError
 
 Array = NDArray[np.float64]
 

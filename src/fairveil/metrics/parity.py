@@ -12,7 +12,7 @@ from fairlearn.metrics import MetricFrame, count, false_negative_rate, false_pos
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import accuracy_score
 
-from fairveil.errors import InputError
+from fairveil._utils.errors import InputError
 from fairveil.metrics.estimate import Array, Estimate, check_confidence, clopper_pearson, same_length
 
 #: A group with fewer rows is flagged: a rate of it is known to no better than about 0.2.

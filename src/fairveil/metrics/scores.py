@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from fairveil.errors import InputError
+from fairveil._utils.errors import InputError
 from fairveil.metrics.estimate import Estimate, check_confidence, clopper_pearson, of_mean, proportion, same_length
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fairveil.errors import InputError, must_be
+from fairveil._utils.errors import InputError, must_be
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairveil.columns import Column
-from fairveil.errors import InputError, must_be
-from fairveil.schema import Layout
+from fairveil._utils.errors import InputError, must_be
+from fairveil.data.columns import Column
+from fairveil.data.schema import Layout
 
 #: Position of each kind of column in the last dimension of a distortion.
 KINDS = ("categorical", "continuous")

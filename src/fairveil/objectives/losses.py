@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairveil.errors import InputError, must_be
+from fairveil._utils.errors import InputError, must_be
 
 #: Beyond exp(60) the alpha-loss goes on along its tangent, so that values and gradients stay finite in float32.
 _STEEPEST = 60.0

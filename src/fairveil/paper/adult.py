@@ -18,10 +18,10 @@ from fairveil.auditing import probe
 from fairveil.datasets import Split, load_adult
 from fairveil.datasets.adult import Case
 from fairveil.estimators.training import Trained
-from fairveil.game import default_training
 from fairveil.metrics import demographic_parity_gap, equalized_odds_gap
 from fairveil.paper.games import measured, of_training, release_table
 from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
+from fairveil.training import default_training
 
 #: Networks and rates of the authors' code for Adult (soft vectors, one small adversary, no average, no decay).
 TRAINING = fv.Training(steps=2000, batch_size=2048, adversary_steps=1, learning_rate=1e-3,

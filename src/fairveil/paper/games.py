@@ -12,9 +12,9 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from fairveil.data.images import read_pictures
 from fairveil.estimators.training import Trained
 from fairveil.paper.results import Store
-from fairveil.pictures import read_pictures
 from fairveil.veil import Veil
 
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fairveil.columns import Column
+from fairveil.data.columns import Column
+from fairveil.data.schema import Schema
 from fairveil.datasets import GaussianMixture, gaussian_mixture
 from fairveil.encoders import EncoderSpec, Gaussian
-from fairveil.game import Bounds, Problem, Rows, Training, play
 from fairveil.information import knn_mutual_information, mixed_mutual_information
 from fairveil.objectives import AugmentedLagrangian, Distortion, LogLoss, Loss
 from fairveil.paper.results import Figure, Page, Profile, Store, Table
-from fairveil.schema import Schema
 from fairveil.theory import gaussian as theory
+from fairveil.training import Bounds, Problem, Rows, Training, play
 
 PRIORS = (0.5, 0.75)
 BUDGETS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)

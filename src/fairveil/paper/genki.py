@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fairveil as fv
+from fairveil.baselines.noise import analytic_gaussian_epsilon, gaussian_epsilon, laplace_epsilon
 from fairveil.datasets import ImageSplit, load_genki
 from fairveil.estimators.training import Trained
-from fairveil.noise import analytic_gaussian_epsilon, gaussian_epsilon, laplace_epsilon
 from fairveil.paper.fresh import Fresh, Sample, embedded_information, strongest
 from fairveil.paper.games import measured, of_training, release_pictures
 from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 import fairveil as fv
-from fairveil.columns import Column
+from fairveil.data.columns import Column
+from fairveil.data.schema import Schema
 from fairveil.datasets import Split, load_har
 from fairveil.estimators.training import Trained
 from fairveil.paper.fresh import Fresh, Sample, embedded_information, strongest
 from fairveil.paper.games import measured, of_training, release_table
 from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
-from fairveil.schema import Schema
 
 FEATURES, SUBJECTS = 561, 30
 #: One of the paper's units, in units of a sample.

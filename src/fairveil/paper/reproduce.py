@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from fairveil.errors import DataNotFound, InputError
+from fairveil._utils.errors import DataNotFound, InputError
 from fairveil.paper import adult, gaussian, genki, har, utkface
 from fairveil.paper.results import Page, Profile, check_profile, machine
 

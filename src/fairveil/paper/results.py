@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import fairveil
-from fairveil.errors import InputError, must_be
+from fairveil._utils.errors import InputError, must_be
 
 Profile = Literal["quick", "paper"]
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fairveil.errors import InputError
+from fairveil._utils.errors import InputError
 
 #: The environment variable that names a file of weights, as torchvision saves them (a state dict).
 WEIGHTS = "FAIRVEIL_VGG16"

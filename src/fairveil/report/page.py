@@ -6,8 +6,8 @@ from typing import Any
 
 import jinja2
 
-from fairveil.report.pictures import group_picture, leakage_picture, parity_picture, utility_picture
-from fairveil.whole import write_whole
+from fairveil._utils.atomic import write_whole
+from fairveil.report.charts import group_picture, leakage_picture, parity_picture, utility_picture
 
 #: Counts below this are not shown: a page is handed on, and a count of three may be a person.
 FEWEST_SHOWN = 10

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse
 
-from fairveil.errors import InputError
+from fairveil._utils.errors import InputError
 from fairveil.theory.adversary import check_joint
 
 Array = NDArray[np.float64]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import integrate, linalg, optimize, special
 
-from fairveil.errors import InputError
+from fairveil._utils.errors import InputError
 
 Array = NDArray[np.float64]
 

@@ -1,0 +1,1 @@
+"""Helpers without knowledge of the field: errors, progress, atomic files, randomness, lazy imports."""

@@ -1,0 +1,1 @@
+"""Tables and images: what they hold, and how they become tensors and back."""

@@ -1,0 +1,225 @@
+"""Images: as callers hold them, as rows of a tensor, and which values a release may hold."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairveil._utils.errors import InputError, rows_named
+from fairveil.data.columns import Column, shown
+from fairveil.data.schema import Layout
+
+#: Steps between black and white: released pixels are whole multiples of 1 / 255.
+STEPS = 255
+_PIXEL = Column("pixel", "continuous", family="number", lower=0.0, upper=1.0, grid=1 / STEPS)
+#: Of an image that is read, of images that a veil describes, and bytes of all images in memory.
+_MOST_PIXELS, _MOST_VEIL_PIXELS, _MOST_BYTES = 2**26, 2**20, 2**33
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Images of one size: (rows, height, width, channels), uint8, or float32 in [0, 1].
+
+    grey: the caller's array has no axis of channels.
+    """
+
+    array: NDArray[np.generic]
+    grey: bool
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @property
+    def whole(self) -> bool:
+        """Whether pixels are bytes."""
+        return self.array.dtype == np.uint8
+
+    def like_origin(self, released: NDArray[np.float32]) -> NDArray[np.generic]:
+        """Released images, (rows, height, width, channels) in [0, 1], as the caller holds them."""
+        values: NDArray[np.generic] = released
+        if self.whole:
+            values = np.round(released * STEPS).astype(np.uint8)
+        return values[..., 0] if self.grey else values
+
+
+def is_pictures(data: Any) -> bool:
+    """Whether this is meant as images: an array of three or four dimensions, or a folder."""
+    return isinstance(data, (str, Path)) or getattr(data, "ndim", 0) in (3, 4)
+
+
+def read_pictures(data: Any) -> Pictures:
+    """Images from an array (rows, height, width[, channels]) of bytes or of floats in [0, 1], or from a folder."""
+    if isinstance(data, (str, Path)):
+        return Pictures(read_folder(data)[0], grey=False)
+    array = np.asarray(data)
+    grey = array.ndim == 3
+    if grey:
+        array = array[..., None]
+    if array.ndim != 4 or 0 in array.shape:
+        raise InputError(f"Images must be an array (rows, height, width[, channels]) without an empty axis. "
+                         f"Got shape {array.shape}.")  # fmt: skip
+    if array.shape[3] not in (1, 3):
+        raise InputError(f"Images must have 1 or 3 channels, on the last axis. Got {array.shape[3]}.")
+    if array.dtype == np.uint8:
+        return Pictures(array, grey)
+    if array.dtype.kind != "f":
+        raise InputError(f"Pixels must be bytes (uint8) or floats in [0, 1]. Got {array.dtype}.")
+    flat = array.reshape(len(array), -1)
+    bad = np.flatnonzero(~((flat >= 0.0) & (flat <= 1.0)).all(axis=1))  # NaN is not between them
+    if len(bad):
+        raise InputError(f"Pixels must lie in [0, 1] ({rows_named(bad.tolist())}). Scale them, or pass bytes.")
+    return Pictures(array.astype(np.float32), grey)
+
+
+def read_folder(folder: str | Path, size: tuple[int, int] | None = None) -> tuple[NDArray[np.uint8], list[str]]:
+    """All images of a folder, in the order of their names, as (rows, height, width, 3) bytes; and the names.
+
+    size: (height, width) to which all are brought; without it they must be of one size already.
+    """
+    names = image_names(folder)
+    return read_images(folder, names, size), names
+
+
+def image_names(folder: str | Path) -> list[str]:
+    """The names of the images in a folder, sorted."""
+    root = Path(folder)
+    if not root.is_dir():
+        raise InputError(f"{root.name!r} is not a folder of images. Give a table, an array, or such a folder.")
+    names = sorted(file.name for file in root.iterdir() if file.suffix.lower() in _SUFFIXES)
+    if not names:
+        raise InputError(f"The folder {root.name!r} holds no images ({', '.join(_SUFFIXES)}).")
+    strange = [name for name in names if not (root / name).is_file()]  # to open a pipe would wait for ever
+    if strange:
+        raise InputError(f"{len(strange)} names in {root.name!r} look like images and are not ordinary files, such as "
+                         f"{shown(strange[0])}. Remove them.")  # fmt: skip
+    return names
+
+
+def read_images(
+    folder: str | Path,
+    names: Sequence[str],
+    size: tuple[int, int] | None = None,
+    *,
+    expected: tuple[int, int] | None = None,
+) -> NDArray[np.uint8]:
+    """These images of a folder, (rows, height, width, 3).
+
+    size: (height, width) to which all are brought. expected: what all must have; images are looked at before they are
+    decoded, as a small file may hold an image of any size.
+    """
+    from PIL import Image
+
+    root = Path(folder)
+    out: NDArray[np.uint8] | None = None
+    for i, name in enumerate(names):
+        try:
+            with Image.open(root / name) as image:
+                if image.width * image.height > _MOST_PIXELS:
+                    raise InputError(f"{name} in {root.name!r} has more than {_MOST_PIXELS:,} pixels.")
+                found = (image.height, image.width) if size is None else size
+                expected = expected or found
+                if found != expected:
+                    raise InputError(f"Images of {root.name!r} differ in size, such as {name} and {names[0]}. Bring "
+                                     "them to one size, or name one.")  # fmt: skip
+                if out is None:
+                    if len(names) * found[0] * found[1] * 3 > _MOST_BYTES:
+                        raise InputError(f"The images of {root.name!r} take more than {_MOST_BYTES // 2**30} GiB at "
+                                         "their size. Make them smaller, or give fewer.")  # fmt: skip
+                    out = np.empty((len(names), *found, 3), dtype=np.uint8)
+                colour = image.convert("RGB")
+                if colour.size != found[::-1]:
+                    colour = colour.resize(found[::-1], Image.Resampling.LANCZOS)
+                out[i] = np.asarray(colour)
+        except InputError:
+            raise
+        except (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError,
+                Image.DecompressionBombWarning) as error:  # fmt: skip
+            raise InputError(f"{name} in {root.name!r} cannot be read as an image.") from error
+    assert out is not None
+    return out
+
+
+@dataclass(frozen=True)
+class PictureSchema:
+    """Height, width and channels of images: what a `Schema` is for tables. A row's distortion is its sum of squares."""
+
+    height: int
+    width: int
+    channels: int
+
+    #: Images have no columns with roles.
+    columns: ClassVar[tuple[Column, ...]] = ()
+    seen: ClassVar[tuple[Column, ...]] = ()
+
+    @classmethod
+    def of(cls, pictures: Pictures) -> Self:
+        """As these images are."""
+        return cls(*pictures.array.shape[1:])
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width), the order in which pixels lie in a tensor."""
+        return self.channels, self.height, self.width
+
+    @property
+    def pixels(self) -> int:
+        """How many values an image has."""
+        return self.channels * self.height * self.width
+
+    @cached_property
+    def layout(self) -> Layout:
+        """One number a pixel and channel."""
+        return Layout((), (_PIXEL,) * self.pixels, self.shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"images": asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Read what `to_dict` wrote."""
+        sizes = [values["images"][name] for name in ("height", "width", "channels")]
+        if not all(type(size) is int and size > 0 for size in sizes) or sizes[2] not in (1, 3):
+            raise ValueError("the size of images must be three whole numbers above 0, the last of them 1 or 3")
+        if sizes[0] * sizes[1] > _MOST_VEIL_PIXELS:
+            raise ValueError("its images are too large")
+        return cls(*sizes)
+
+
+@dataclass(frozen=True)
+class PictureCodec:
+    """Encodes images as (rows, pixels), channel by channel, and decodes such tensors."""
+
+    schema: PictureSchema
+
+    def encode(self, pictures: Pictures) -> Tensor:
+        """Bytes stay bytes, a quarter of the memory; `unpack` makes numbers of them."""
+        if pictures.array.shape[1:] != (self.schema.height, self.schema.width, self.schema.channels):
+            expected = f"{self.schema.height} x {self.schema.width} x {self.schema.channels}"
+            raise InputError(f"These images are of size {' x '.join(map(str, pictures.array.shape[1:]))}; the veil was "
+                             f"fitted to {expected} (height, width, channels).")  # fmt: skip
+        first = np.ascontiguousarray(np.moveaxis(pictures.array, 3, 1)).reshape(len(pictures), -1)
+        return torch.from_numpy(first)
+
+    def decode(self, values: Tensor) -> NDArray[np.float32]:
+        """Released rows as (rows, height, width, channels)."""
+        array = values.detach().cpu().numpy().reshape(-1, *self.schema.shape)
+        return np.ascontiguousarray(np.moveaxis(array, 1, 3), dtype=np.float32)
+
+
+def rows_at_once(width: int) -> int:
+    """How many rows of this width go through a network at once: memory stays bounded however many there are."""
+    return min(16384, max(32, 2**21 // width))
+
+
+def unpack(x: Tensor) -> Tensor:
+    """Rows as numbers: bytes are whole multiples of 1 / 255."""
+    return x if x.is_floating_point() else x.float().div_(STEPS)

@@ -1,0 +1,391 @@
+"""Columns with their roles, and where each one lies in a tensor. The only place that knows a column position."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from fairveil._utils.atomic import write_whole
+from fairveil._utils.errors import InputError
+from fairveil.data.columns import FEWEST, Column, Role, infer_column, shown
+from fairveil.data.dependencies import Dependency, Link, find_dependencies
+from fairveil.data.frames import Table, read_table
+
+#: Dependencies of a schema, at most.
+_MOST_RULES = 4000
+
+
+@dataclass(frozen=True)
+class Group:
+    """One-hot slots start..stop of a tensor: the categories of a column, or the bins of number `number`.
+
+    Where the column can be missing, the last slot says so.
+    """
+
+    column: Column
+    start: int
+    stop: int
+    number: int | None = None
+
+    @property
+    def width(self) -> int:
+        """How many slots."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the released columns lie in a tensor: one-hot groups first, then one slot a number.
+
+    A number with bins, or one that can be missing, has a group beside its own slot. shape: of images, their channels,
+    height and width. links: which slots determine which others.
+    """
+
+    groups: tuple[Group, ...]
+    numbers: tuple[Column, ...]
+    shape: tuple[int, int, int] | None = None
+    links: tuple[Link, ...] = ()
+
+    @property
+    def group_width(self) -> int:
+        """Slots taken by one-hot groups; numbers start here."""
+        return self.groups[-1].stop if self.groups else 0
+
+    @property
+    def width(self) -> int:
+        """All slots."""
+        return self.group_width + len(self.numbers)
+
+    @property
+    def grouped(self) -> slice:
+        """The slots of all one-hot groups."""
+        return slice(0, self.group_width)
+
+    @property
+    def continuous(self) -> slice:
+        """The slots of all numbers."""
+        return slice(self.group_width, self.width)
+
+    @cached_property
+    def free(self) -> tuple[int, ...]:
+        """The numbers without bins, by position among the numbers: they are released with additive noise."""
+        return tuple(i for i, column in enumerate(self.numbers) if not column.starts)
+
+    @property
+    def all_free(self) -> bool:
+        """Whether there is nothing but numbers without bins."""
+        return not self.groups and len(self.free) == len(self.numbers)
+
+    @cached_property
+    def slot_names(self) -> tuple[str, ...]:
+        """A name for every slot, as `column=category` or the number's column name."""
+        names = [name for group in self.groups for name in _group_names(group)]
+        return (*names, *(column.name for column in self.numbers))
+
+    @cached_property
+    def kept(self) -> np.ndarray:
+        """For each slot, whether it is released as it is."""
+        owners = [group.column for group in self.groups for _ in range(group.width)] + list(self.numbers)
+        return np.array([column.role == "keep" for column in owners], dtype=bool)
+
+    def largest_distortion(self) -> dict[str, float]:
+        """The most that Hamming and squared distortion of one row can be, by kind and in all; infinite if unbounded."""
+        encoded = [group for group in self.groups if group.column.role == "encode" and group.width > 1]
+        changes = sum(1.0 for group in encoded if group.number is None or group.column.missing)
+        squares = sum(_span(column) ** 2 for column in self.numbers if column.role == "encode")
+        return {"categorical": changes, "continuous": squares, "total": changes + squares}
+
+
+def _span(column: Column) -> float:
+    if column.lower is None or column.upper is None:
+        return math.inf
+    return (column.upper - column.lower) / column.scale
+
+
+def _group_names(group: Group) -> list[str]:
+    values: list[object] = list(group.column.categories)
+    if group.number is not None:
+        values = list(group.column.starts) or ["<present>"]
+    return [f"{group.column.name}={value}" for value in [*values, *["<missing>"] * group.column.missing]]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a table, and which of them determine others. Inferred from data, edited by hand, kept as JSON."""
+
+    columns: tuple[Column, ...] = field(default_factory=tuple)
+    dependencies: tuple[Dependency, ...] = ()
+
+    def __post_init__(self) -> None:
+        problems = [problem for column in self.columns for problem in column.problems()]
+        if not problems:
+            names = self.names
+            problems = [f"The schema names column {shown(n)} twice."
+                        for n in sorted({n for n in names if names.count(n) > 1})]  # fmt: skip
+        if not problems and len(self.dependencies) > _MOST_RULES:
+            problems = [f"The schema lists more than {_MOST_RULES} dependencies."]
+        if not problems:
+            problems = [problem for rule in self.dependencies for problem in self._rule_problems(rule)]
+        if problems:
+            raise InputError(problems)
+
+    def _rule_problems(self, rule: Dependency) -> list[str]:
+        """What is wrong with a dependency, if anything."""
+        texts = isinstance(rule.column, str) and isinstance(rule.by, str) and isinstance(rule.values, tuple)
+        if not texts or rule.column == rule.by or {rule.column, rule.by} - set(self.names):
+            return ["A dependency of the schema does not name two of its columns. Remove it."]
+        column, by = self[rule.column], self[rule.by]
+        if not (column.seen and by.seen):
+            return []
+        fixed = any(other.column == by.name and self[other.by].role == "keep" for other in self.dependencies
+                    if other.by in self.names)  # fmt: skip
+        if column.role == "keep" and by.role == "encode" and not fixed:
+            return [f"Column {by.name!r} is encoded, but {column.name!r}, which it determines, is kept as it is: the "
+                    "one tells what the other was. Give both the same role."]  # fmt: skip
+        pieces: Sequence[Any] = by.categories if by.kind == "categorical" else rule.starts
+        numbers = isinstance(rule.starts, tuple) and all(type(start) in (int, float) for start in rule.starts)
+        if (
+            not numbers
+            or not pieces
+            or len(rule.values) != len(pieces) + by.missing
+            or list(rule.starts) != sorted(rule.starts)
+        ):
+            return [f"The dependency of {column.name!r} on {by.name!r} must list a value for each category or piece of "
+                    f"{by.name!r}. Infer the schema anew, or remove the dependency."]  # fmt: skip
+        if not all(_belongs(value, column) for value in rule.values):
+            return [f"The dependency of {column.name!r} on {by.name!r} lists values that {column.name!r} does not "
+                    "have. Infer the schema anew, or remove the dependency."]  # fmt: skip
+        return []
+
+    @classmethod
+    def infer(
+        cls,
+        data: Any,
+        *,
+        sensitive: Sequence[str] = (),
+        drop: Sequence[str] = (),
+        keep: Sequence[str] = (),
+        scale: Literal["std", "range"] = "std",
+        fewest: int = FEWEST,
+    ) -> Self:
+        """Describe the columns of a pandas, polars or pyarrow table or an array; names every problem at once.
+
+        Columns get the role `encode` unless named otherwise. `scale` is the unit of a number's distortion: its
+        standard deviation, or its whole range as in the paper. `fewest`: categories that fewer rows hold are left out
+        (they are read as the most frequent one), each end of a range is one that as many rows reach, and bins of fewer
+        rows are merged: a schema then tells of no single row. Columns that another one determines are found, too: every
+        release keeps to that.
+        """
+        table = data if isinstance(data, Table) else read_table(data)
+        roles: dict[str, Role] = {
+            **dict.fromkeys(drop, "drop"),
+            **dict.fromkeys(keep, "keep"),
+            **dict.fromkeys(sensitive, "sensitive"),
+        }
+        problems = [f"There is no column {name!r} to give the role {role!r}." for name, role in roles.items()
+                    if name not in table.names]  # fmt: skip
+        columns = []
+        for name in table.names:
+            coded = name in table.coded
+            role = roles.get(name, "encode")
+            column, problem = infer_column(name, table.arrow[name], role, scale, coded=coded, fewest=fewest)
+            columns.append(column)
+            problems += problem
+        if problems:
+            raise InputError(problems)
+        return cls(*find_dependencies(columns, table.arrow, fewest))
+
+    @property
+    def names(self) -> list[str]:
+        """Column names, in order."""
+        return [column.name for column in self.columns]
+
+    @property
+    def released(self) -> tuple[Column, ...]:
+        """The columns that a release holds, in order."""
+        return tuple(column for column in self.columns if column.released)
+
+    @property
+    def seen(self) -> tuple[Column, ...]:
+        """The columns that encoders and adversaries see, in order: those with a place in a tensor."""
+        return tuple(column for column in self.columns if column.seen)
+
+    def __getitem__(self, name: str) -> Column:
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    def edit(self, name: str, **changes: Any) -> Self:
+        """The same schema with some fields of one column changed."""
+        if name not in self.names:
+            raise InputError(f"The schema has no column {name!r}.")
+        columns = tuple(replace(c, **changes) if c.name == name else c for c in self.columns)
+        values_stay = changes.keys() <= {"role", "center", "scale"}
+        rules = tuple(rule for rule in self.dependencies if values_stay or name not in (rule.column, rule.by))
+        return replace(self, columns=columns, dependencies=rules)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where each released column lies in a tensor."""
+        groups: list[Group] = []
+        numbers: list[Column] = []
+        start = 0
+        for column in self.seen:
+            number = None
+            width = len(column.categories) + column.missing
+            if column.kind != "categorical":
+                number = len(numbers)
+                numbers.append(column)
+                width = (max(len(column.starts), 1) + column.missing) if column.starts or column.missing else 0
+            if width:
+                groups.append(Group(column, start, start + width, number))
+                start += width
+        plain = Layout(tuple(groups), tuple(numbers))
+        links: list[Link] = []
+        for rule in self._rules_in_order():
+            repeated = any(link.column == rule.column for link in links)
+            if not repeated or self[rule.by].role == "encode":  # what is kept cannot give way
+                links.append(_link(rule, plain, repeated=repeated))
+        return replace(plain, links=tuple(links))
+
+    def _rules_in_order(self) -> list[Dependency]:
+        """The rules that a release keeps, each after those that settle what it goes by.
+
+        A column follows one that nothing determines, where there is one; rules for a column that several determine come
+        first, as columns give way there; those of kept columns before all.
+        """
+        active = [rule for rule in self.dependencies if self[rule.column].role == "encode" and self[rule.by].seen]
+        determined = {rule.column for rule in active}
+        free = [rule for rule in active if rule.by not in determined]
+        followed = {rule.column for rule in free}
+        chained = {rule.column: rule for rule in reversed(active) if rule.column not in followed}
+        several = {rule.column for rule in free if sum(other.column == rule.column for other in free) > 1}
+        ordered = sorted(free, key=lambda rule: (rule.column not in several, self[rule.by].role != "keep"))
+        settled = (set(self.names) - determined) | followed
+        while chained:
+            ready = [rule for rule in chained.values() if rule.by in settled]
+            if not ready:
+                break
+            ordered += ready
+            settled |= {rule.column for rule in ready}
+            chained = {name: rule for name, rule in chained.items() if name not in settled}
+        return ordered
+
+    def without_bins(self) -> Self:
+        """The same schema with every number released by additive noise, for encoders that are not sampled."""
+        columns = tuple(replace(column, starts=()) for column in self.columns)
+        return replace(self, columns=columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        plain: dict[str, Any] = {"columns": [asdict(column) for column in self.columns]}
+        if self.dependencies:
+            plain["dependencies"] = [asdict(rule) for rule in self.dependencies]
+        return plain
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Read what `to_dict` wrote."""
+        strange = sorted(map(shown, set(values) - {"columns", "dependencies", "joint"}))
+        if strange:
+            raise InputError(f"This is not a schema: it has {', '.join(strange[:3])} beside its columns.")
+        try:
+            columns = tuple(Column(**tupled(row)) for row in values["columns"])
+            rules = tuple(Dependency(**tupled(row)) for row in values.get("dependencies") or ())
+        except (KeyError, TypeError, AttributeError):
+            # Without the error's own text: it may show what the file holds.
+            problem = "This is not a schema: a column has unknown fields, or is not a mapping. Expected what "
+            raise InputError(f"{problem}Schema.to_json or fairveil inspect writes.") from None
+        return cls(columns, rules)
+
+    def to_json(self) -> str:
+        """As JSON, to be edited and read back with `from_json`."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote."""
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError):
+            raise InputError("This is not a schema: it cannot be read as JSON.") from None
+        if not isinstance(values, dict):
+            raise InputError("This is not a schema: it must be a mapping with 'columns'.")
+        return cls.from_dict(values)
+
+    def save(self, path: str | Path) -> None:
+        """Write the JSON to a file."""
+        write_whole(Path(path), (self.to_json() + "\n").encode())
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Read the JSON from a file."""
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+
+def tupled(row: dict[str, Any]) -> dict[str, Any]:
+    """A mapping read from JSON with its lists as tuples, as frozen dataclasses hold them."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+
+
+def _belongs(value: object, column: Column) -> bool:
+    """Whether a column can hold this value."""
+    if value is None:
+        return column.missing
+    if column.kind == "categorical":
+        return isinstance(value, (str, int, float, bool)) and value in column.categories
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return (column.lower is None or column.lower <= value) and (column.upper is None or value <= column.upper)
+
+
+def _link(rule: Dependency, layout: Layout, *, repeated: bool) -> Link:
+    """A dependency in terms of a tensor."""
+    groups = {group.column.name: group for group in layout.groups}
+    places = {column.name: i for i, column in enumerate(layout.numbers)}
+    source, target = groups.get(rule.by), groups.get(rule.column)
+    number, source_number = places.get(rule.column), places.get(rule.by)
+    held, starts = list(rule.values), list(rule.starts)
+    edges: tuple[float, ...] = ()
+    gone: tuple[int, int] | None = None
+    by = source.column if source is not None else layout.numbers[places[rule.by]]
+    if source_number is not None and by.starts and source is not None:
+        # A bin lies within one piece.
+        of_bin = np.searchsorted(np.asarray(starts), np.asarray(by.starts) + 0.5 * (by.grid or 0.0), side="right") - 1
+        held = [*(rule.values[max(int(piece), 0)] for piece in of_bin), *rule.values[len(starts) :]]
+        starts = list(by.starts)
+    elif source_number is not None:
+        gone = None if source is None or not by.missing else (source.start, source.width - 1)
+        source, edges = None, tuple(_scaled(start - 0.5 * (by.grid or 0.0), by) for start in starts)
+    slots = () if target is None else tuple(_slot(value, target) for value in held)
+    values = () if number is None else tuple(_scaled(value, layout.numbers[number]) for value in held)
+    usual = by.categories.index(by.default) if by.default in by.categories else 0
+    likely = [usual, *range(len(held))]
+    defaults = tuple(next((s for s in likely if slots[s] == t), usual) for t in range(target.width if target else 0))
+    moved = tuple(_scaled(starts[min(s, len(starts) - 1)], by) for s in defaults) if starts else ()
+    return Link(
+        column=rule.column, source=None if source is None else (source.start, source.stop),
+        target=None if target is None else (target.start, target.stop), source_number=source_number, number=number,
+        edges=edges, gone=gone, slots=slots, values=values, defaults=defaults, default_values=moved, repeated=repeated,
+    )  # fmt: skip
+
+
+def _scaled(value: object, column: Column) -> float:
+    return (value - column.center) / column.scale if isinstance(value, (int, float)) else 0.0
+
+
+def _slot(value: Any, group: Group) -> int:
+    column = group.column
+    if value is None:
+        return group.width - 1
+    if group.number is None:
+        return column.categories.index(value)
+    starts = np.asarray(column.starts or (-np.inf,))
+    found = np.searchsorted(starts, float(value) + 0.5 * (column.grid or 0.0), side="right")
+    return max(int(found) - 1, 0)

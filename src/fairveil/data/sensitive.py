@@ -1,0 +1,189 @@
+"""The sensitive features: one or several columns whose joint value is hidden, or numbers."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from torch import Tensor
+
+from fairveil._utils.errors import InputError, rows_named
+from fairveil.data.columns import FEWEST, Column, family_of
+from fairveil.data.frames import missing_mask
+from fairveil.data.schema import Schema
+from fairveil.data.table_codec import Codec
+
+#: More distinct values than this are no classes; fewer are enough to tell where they are not whole numbers.
+MOST_CLASSES = 256
+MOST_FRACTIONS = 20
+_MOST_JOINT = 2**16
+
+
+@dataclass(frozen=True)
+class Sensitive:
+    """What S looks like.
+
+    columns: the sensitive columns. joint: for a discrete S, the combinations of their values that occur, as positions
+    in each column's values; class k of S is the k-th of them. Empty for a continuous S.
+    """
+
+    columns: tuple[Column, ...]
+    joint: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def discrete(self) -> bool:
+        """Whether S is a class or a number."""
+        return bool(self.joint)
+
+    @property
+    def width(self) -> int:
+        """Columns an encoder needs to see S: one a joint class, or one a number (and whether it is missing)."""
+        return len(self.joint) if self.discrete else Schema(self.columns).layout.width
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """How many values each sensitive column takes."""
+        return tuple(len(column.categories) + column.missing for column in self.columns)
+
+    def joint_values(self) -> list[tuple[Any, ...]]:
+        """The values of each joint class, in order; None where missing."""
+        return [
+            tuple((*column.categories, None)[code] for column, code in zip(self.columns, combo, strict=True))
+            for combo in self.joint
+        ]
+
+    def codes(self, table: pa.Table) -> Tensor:
+        """Positions of each row's values in each discrete column: (rows, columns)."""
+        self._check(table)
+        codec = Codec(Schema(self.columns))
+        encoded = codec.encode(table.select([column.name for column in self.columns]))
+        groups = codec.schema.layout.groups
+        return torch.stack([encoded[:, group.start : group.stop].argmax(dim=1) for group in groups], dim=1)
+
+    def classes_of(self, table: pa.Table) -> Tensor:
+        """The joint class of each row: (rows,)."""
+        weights = np.cumprod([1, *self.classes[:-1]])
+        wanted, known = self.codes(table).numpy() @ weights, np.asarray(self.joint) @ weights
+        order = np.argsort(known)
+        found = order[np.searchsorted(known, wanted, sorter=order).clip(max=len(known) - 1)]
+        strange = np.flatnonzero(known[found] != wanted)
+        if len(strange):
+            raise InputError(
+                f"sensitive_features hold a combination of values not seen in fit ({rows_named(strange.tolist())})."
+            )
+        return torch.from_numpy(found)
+
+    def numbers(self, table: pa.Table) -> Tensor:
+        """A continuous S, standardised: (rows, width), float32. Where it can be missing, that is a number too."""
+        self._check(table)
+        return Codec(Schema(self.columns)).encode(table.select([column.name for column in self.columns]))
+
+    def inputs(self, table: pa.Table) -> Tensor:
+        """S as an encoder sees it: one-hot joint classes, or standardised numbers."""
+        if not self.discrete:
+            return self.numbers(table)
+        return torch.nn.functional.one_hot(self.classes_of(table), len(self.joint)).to(torch.float32)
+
+    def _check(self, table: pa.Table) -> None:
+        absent = [column.name for column in self.columns if column.name not in table.column_names]
+        if absent:
+            raise InputError(f"sensitive_features lack the columns {', '.join(map(repr, absent))} that were fitted.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for a manifest: a file that is handed on, and that lists the values of S."""
+        rare = [_few_rows(column.name) for column in self.columns if column.rare]
+        if rare:
+            raise InputError(rare)
+        return {**Schema(self.columns).to_dict(), "joint": self.joint}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Sensitive":
+        """Read what `to_dict` wrote; refuses what cannot be, as the file may have been crafted."""
+        found = cls(Schema.from_dict(values).columns, tuple(tuple(combo) for combo in values["joint"]))
+        if not found.columns or len(found.joint) > _MOST_JOINT or len(set(found.joint)) < len(found.joint):
+            raise ValueError("the description of S holds no columns, too many classes, or one of them twice")
+        for combo in found.joint:
+            fits = len(combo) == len(found.columns) and all(type(code) is int for code in combo)
+            if not fits or not all(0 <= code < most for code, most in zip(combo, found.classes, strict=True)):
+                raise ValueError("the description of S holds a class that none of its values make")
+        return found
+
+
+def describe_sensitive(table: pa.Table, *, discrete: bool) -> Sensitive:
+    """Describe S as given to `fit`; lists every problem at once."""
+    problems: list[str] = []
+    columns: list[Column] = []
+    if not table.num_columns:
+        raise InputError("sensitive_features has no columns.")
+    for name in table.column_names:
+        column, found = _discrete(name, table[name]) if discrete else _continuous(name, table[name])
+        columns.append(column)
+        problems += found
+    if problems:
+        raise InputError(problems)
+    if not discrete:
+        return Sensitive(tuple(columns))
+    plain = Sensitive(tuple(columns), ((0,) * len(columns),))
+    combos = np.unique(plain.codes(table).numpy(), axis=0)
+    if len(combos) < 2:
+        raise InputError("sensitive_features hold one single value in all rows: there is nothing to hide.")
+    return Sensitive(tuple(columns), tuple(tuple(int(v) for v in combo) for combo in combos))
+
+
+def _discrete(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
+    missing = missing_mask(values)
+    if missing.all():
+        return Column(name, "categorical", categories=("",)), [f"The sensitive column {name!r} holds no value at all."]
+    plain = Column(name, "categorical", categories=("",))
+    if family_of(values.type) is None:
+        return plain, [
+            f"The sensitive column {name!r} has the type {values.type}, which is no class. Convert it to text."
+        ]
+    counts = pc.value_counts(values.filter(pa.array(~missing)))
+    distinct, sizes = counts.field("values").to_pylist(), counts.field("counts").to_numpy()
+    floating = pa.types.is_floating(values.type)
+    if floating and not all(math.isfinite(value) for value in distinct):
+        return plain, [f"The sensitive column {name!r} holds infinity. Replace it by a number."]
+    fractions = floating and any(value != round(value) for value in distinct)
+    if len(distinct) > (MOST_FRACTIONS if fractions else MOST_CLASSES):
+        return plain, [
+            f"The sensitive column {name!r} has {len(distinct)} distinct values. Group them into fewer; "
+            "a FairEncoder with loss='squared' (the MMSE adversary) hides numbers as they are."
+        ]
+    family, usual = family_of(values.type) or "string", distinct[int(np.argmax(sizes))]
+    few = bool((sizes < FEWEST).any())
+    return Column(name, "categorical", "encode", family, bool(missing.any()), tuple(sorted(distinct)), usual, few), []
+
+
+def rare_values(table: pa.Table) -> list[str]:
+    """Of S, values that so few rows hold that a file which lists them would point at these rows."""
+    return [
+        _few_rows(name) for name in table.column_names
+        if (pc.value_counts(table[name]).field("counts").to_numpy() < FEWEST).any()
+        and len(table[name].unique()) <= MOST_CLASSES
+    ]  # fmt: skip
+
+
+def _few_rows(name: str) -> str:
+    return (
+        f"The sensitive column {name!r} has values that fewer than {FEWEST} rows hold. A veil would list them, and "
+        "point at these rows: group them with others, or leave those rows out."
+    )
+
+
+def _continuous(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
+    plain = Column(name, "continuous", family="number")
+    missing = missing_mask(values)
+    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        return plain, [f"loss='squared' needs numbers, but the sensitive column {name!r} holds {values.type}."]
+    numbers = values.to_numpy().astype(np.float64)[~missing]
+    if not len(numbers):
+        return plain, [f"The sensitive column {name!r} holds no value at all."]
+    if not np.isfinite(numbers).all():
+        return plain, [f"The sensitive column {name!r} holds infinity. Replace it by a number."]
+    if numbers.std() == 0 and not missing.any():
+        return plain, [f"The sensitive column {name!r} holds one single value in all rows: there is nothing to hide."]
+    return replace(plain, missing=bool(missing.any()), center=numbers.mean(), scale=numbers.std() or 1.0), []

@@ -1,0 +1,82 @@
+"""A table as a code of K cells: every row belongs to the nearest of K representative records.
+
+Representatives are learned by k-means in the geometry of the distortion (Hamming for categories, squares for numbers),
+then made valid: the most frequent category, the mean number on its grid. A cell of few rows would show a person, so
+small cells are dissolved.
+"""
+
+import numpy as np
+import torch
+from sklearn.cluster import MiniBatchKMeans
+from torch import Tensor
+
+from fairveil._utils.errors import InputError
+from fairveil.data.schema import Layout, Schema
+from fairveil.data.table_codec import Codec
+from fairveil.objectives.distortion import slot_weights
+
+#: Every representative stands for at least this many training rows.
+FEWEST_ROWS_OF_A_CELL = 20
+#: Alternations of assigning rows and renewing representatives after k-means, which knows no valid records.
+_ROUNDS = 10
+
+
+def learn_cells(rows: Tensor, schema: Schema, count: int, seed: int) -> Tensor:
+    """At most `count` representative rows, (K, width), valid by the schema and all different."""
+    if count < 2:
+        raise InputError(f"cells must be at least 2. Got {count}.")
+    count = min(count, len(rows) // FEWEST_ROWS_OF_A_CELL)
+    if count < 2:
+        raise InputError(
+            f"{len(rows)} training rows are too few for cells of at least {FEWEST_ROWS_OF_A_CELL} rows each."
+        )
+    weights = slot_weights(schema.layout)
+    points = (rows * weights.sqrt()).numpy()
+    means = MiniBatchKMeans(count, random_state=seed % 2**31, n_init=3, batch_size=4096).fit(points).cluster_centers_
+    representatives = _valid(torch.from_numpy(means).float() / weights.sqrt().clamp_min(1e-6), schema)
+    for _ in range(_ROUNDS):
+        representatives, cell, sizes = _without_small(rows, representatives, schema.layout)
+        sums = torch.zeros_like(representatives).index_add_(0, cell, rows)
+        representatives = _valid(sums / sizes[:, None], schema)
+    return _without_small(rows, representatives, schema.layout)[0]
+
+
+def _without_small(rows: Tensor, representatives: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+    """Dissolve the smallest cells, a few at a time, until all are large; also each row's cell and the cells' sizes."""
+    while True:
+        cell = nearest_cell(rows, representatives, layout)
+        sizes = torch.bincount(cell, minlength=len(representatives))
+        small = int((sizes < FEWEST_ROWS_OF_A_CELL).sum())
+        if not small:
+            return representatives, cell, sizes
+        # Rows of a dissolved cell enlarge others: dissolving all small ones at once would take too many.
+        gone = sizes.argsort()[: max(1, small // 8)]
+        kept = torch.ones(len(representatives), dtype=torch.bool)
+        kept[gone] = False
+        representatives = representatives[kept]
+
+
+def nearest_cell(rows: Tensor, representatives: Tensor, layout: Layout) -> Tensor:
+    """The cell of each row: (rows,)."""
+    return cell_distances(rows, representatives, slot_weights(layout).to(rows.device)).argmin(dim=1)
+
+
+def cell_distances(rows: Tensor, representatives: Tensor, weights: Tensor) -> Tensor:
+    """Distortion of each row if it were released as each representative: (rows, K)."""
+    x, r = rows * weights.sqrt(), representatives * weights.sqrt()
+    return (x.square().sum(dim=1)[:, None] + r.square().sum(dim=1)[None, :] - 2.0 * x @ r.T).clamp_min(0.0)
+
+
+def _valid(means: Tensor, schema: Schema) -> Tensor:
+    """Mean rows as valid ones: through the table and back. Equal ones are one."""
+    table = Codec(schema).decode(_within_range(means, schema.layout))
+    return torch.from_numpy(np.unique(Codec(schema).encode(table).numpy(), axis=0))
+
+
+def _within_range(means: Tensor, layout: Layout) -> Tensor:
+    low = [-np.inf if c.lower is None else (c.lower - c.center) / c.scale for c in layout.numbers]
+    high = [np.inf if c.upper is None else (c.upper - c.center) / c.scale for c in layout.numbers]
+    out = means.clone()
+    limits = (torch.tensor(end, dtype=means.dtype) for end in (low, high))
+    out[:, layout.continuous] = torch.clamp(out[:, layout.continuous], *limits)
+    return out

@@ -1,0 +1,82 @@
+"""Fitted estimators as `.veil` files: a manifest, weights and a SHA-256. No code, no rows."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fairveil
+from fairveil._utils.errors import VeilFileError
+from fairveil.estimators.classifier import FairClassifier
+from fairveil.estimators.encoder import FairEncoder
+from fairveil.estimators.parameters import checked_parameters, plain_parameters
+from fairveil.estimators.training import Trained
+from fairveil.training import History
+from fairveil.training.confidence_bound import Achieved
+from fairveil.veil import Veil
+from fairveil.veil.archive import read_archive, write_archive
+
+_FORMATS: dict[str, type[FairEncoder] | type[FairClassifier]] = {
+    "fairveil-veil-2": FairEncoder,
+    "fairveil-classifier-2": FairClassifier,
+}
+
+
+def save(estimator: FairEncoder | FairClassifier, path: str | Path) -> None:
+    """Write a fitted estimator."""
+    manifest, weights = estimator.veil_.to_parts()
+    manifest |= {
+        "format": next(name for name, kind in _FORMATS.items() if isinstance(estimator, kind)),
+        "version": fairveil.__version__,
+        "history": estimator.history_.to_dict(),
+        "parameters": plain_parameters(estimator),
+        "features": list(map(str, getattr(estimator, "feature_names_in_", ()))),
+    }
+    if isinstance(estimator, FairClassifier):
+        manifest |= {"loss": estimator.loss_.to_dict(), "classes": estimator.classes_.tolist()}
+    else:
+        manifest["distortion"] = estimator.distortion_.to_dict()
+    write_archive(path, manifest, weights)
+
+
+def load(path: str | Path) -> Any:
+    """Read a `.veil` file: a fitted `FairEncoder` or `FairClassifier`.
+
+    Refuses a file whose checksum does not fit, and one whose parts contradict each other. The file may come from
+    anybody: a signature (`fairveil sign`) tells from whom.
+    """
+    name = Path(path).name
+    manifest, weights = read_archive(path)
+    kind = _FORMATS.get(str(manifest.get("format")))
+    if kind is None:
+        raise VeilFileError(f"{name} is not a veil of this version of fairveil. Fit it again with this version.")
+    veil = Veil.from_parts(manifest, weights)
+    try:
+        parameters = checked_parameters(kind, manifest["parameters"])
+        estimator = kind(**parameters, schema=veil.table_schema)
+        history, features = History.from_dict(manifest["history"]), _texts(manifest["features"])
+        if isinstance(estimator, FairClassifier):
+            estimator.classes_ = _classes(manifest["classes"], veil)
+        elif estimator.sees_sensitive != veil.sees_sensitive or estimator.release != veil.encoder.spec.release:
+            raise ValueError("its parameters contradict its encoder")
+        bounded = "loss" if isinstance(estimator, FairClassifier) else "distortion"
+        trained = Trained(veil, Achieved.from_dict(manifest[bounded]), history)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+        raise VeilFileError(f"{name} has a manifest that cannot be read ({type(error).__name__}).") from None
+    estimator.n_features_in_ = len(veil.schema.columns) or veil.schema.layout.width
+    if features:
+        estimator.feature_names_in_ = np.asarray(features, dtype=object)
+    return estimator._adopt(trained)
+
+
+def _texts(values: Any) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError("names of features must be texts")
+    return values
+
+
+def _classes(values: Any, veil: Veil) -> np.ndarray:
+    plain = isinstance(values, list) and all(isinstance(value, (str, int, float, bool)) for value in values)
+    if not plain or len(values) != len(veil.encoder.spec.scores[0]):
+        raise TypeError("classes must be plain values, one for each score")
+    return np.asarray(values)

@@ -1,0 +1,152 @@
+"""One step of each player: the arithmetic of Algorithm `alg:euclid`, for all members at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fairveil.objectives import ConstraintState, Distortion, Loss
+from fairveil.objectives.distortion import Release
+from fairveil.training.confidence_bound import DRAWS
+from fairveil.training.panel import Panel
+from fairveil.training.problem import Problem, Rows
+
+
+def panel_losses(
+    panel: Panel,
+    losses: Sequence[Loss],
+    release: Release,
+    targets: Sequence[Tensor],
+    generator: torch.Generator | None = None,
+    importance: Tensor | None = None,
+) -> Tensor:
+    """Mean loss of every network on a release: (members, networks). With a generator, in training (slots dropped).
+
+    importance: how much each row counts, (rows,), for releases from an alphabet that all rows share.
+    """
+    atoms, weights = release.atoms, release.weights
+    assert importance is None or (atoms is not None and atoms.dim() == 2)
+    if atoms is not None and weights is not None and atoms.dim() == 3:
+        means = _means_over_own_atoms(panel, losses, atoms, weights, targets, generator)
+    elif atoms is not None and weights is not None and all(loss.discrete for loss in losses):
+        outputs = panel(atoms.expand(len(weights), -1, -1), generator)
+        means = [
+            _mean_over_atoms(losses[o.target], output, weights, targets[o.target], importance)
+            for o, output in zip(panel.opponents, outputs, strict=True)
+        ]
+    else:
+        means = [
+            losses[o.target].rows(output, targets[o.target].expand(len(output), *targets[o.target].shape)).mean(dim=1)
+            for o, output in zip(panel.opponents, panel(release.values, generator), strict=True)
+        ]
+    return torch.stack(means, dim=1)
+
+
+def _means_over_own_atoms(
+    panel: Panel,
+    losses: Sequence[Loss],
+    atoms: Tensor,
+    weights: Tensor,
+    targets: Sequence[Tensor],
+    generator: torch.Generator | None,
+) -> list[Tensor]:
+    """Mean loss of every network where each row has atoms of its own, exact over their draw: (members,) each.
+
+    Members look at the same atoms and differ in how likely each is. An atom that equals the row's first one is not
+    looked at twice: where many rows have but one choice, that saves most of the work.
+    """
+    first, others = atoms[0], atoms[1:]
+    differs = (others != first).any(dim=-1)
+    chance = weights.movedim(-1, 1) / atoms.shape[1]
+    of_first = chance[:, 0] + (chance[:, 1:] * ~differs).sum(dim=1)
+    chance = torch.cat([of_first, chance[:, 1:][:, differs]], dim=1)
+    row = torch.arange(len(first), device=first.device)
+    row = torch.cat([row, row.expand_as(differs)[differs]])
+    means = []
+    outputs = panel(torch.cat([first, others[differs]]), generator)
+    for opponent, output in zip(panel.opponents, outputs, strict=True):
+        target = targets[opponent.target].index_select(0, row)
+        loss = losses[opponent.target].rows(output, target.expand(len(output), *target.shape))
+        means.append((chance * loss).sum(dim=1))
+    return means
+
+
+def _mean_over_atoms(loss: Loss, output: Tensor, weights: Tensor, target: Tensor, importance: Tensor | None) -> Tensor:
+    """Mean loss over rows and, exactly, over the draw of an atom: output (members, atoms, classes) to (members,)."""
+    classes = output.shape[-1]
+    every = torch.arange(classes, device=output.device).expand(*output.shape[:-1], classes)
+    of_class = loss.rows(output.unsqueeze(-2).expand(*output.shape, classes), every)
+    rows = torch.nn.functional.one_hot(target, classes).to(weights.dtype)
+    if importance is not None:
+        rows = rows * importance.unsqueeze(1)
+    mass = torch.einsum("nk,mna->mak", rows, weights) / len(target)
+    return (mass * of_class).sum(dim=(1, 2))
+
+
+def advantages_of(problem: Problem, losses: Tensor) -> Tensor:
+    """What each adversary gains over guessing from the prior, in units of the loss: (members, adversaries)."""
+    chance = torch.tensor([problem.chances[o.target] for o in problem.opponents], device=losses.device)
+    return chance - losses
+
+
+def strongest(advantage: Tensor, softness: float) -> Tensor:
+    """A soft maximum over adversaries, never below 0: (members,).
+
+    Pushing an adversary's loss above chance earns nothing, because a fresh one would simply turn its answers round.
+    """
+    return softness * torch.logsumexp(advantage.clamp_min(0.0) / softness, dim=1)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What those who look at a release make of it: the losses of adversaries and of predictors, (members, networks)."""
+
+    adversaries: Tensor
+    tasks: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class EncoderAim:
+    """The encoder's objective and what it is made of: objective (), violation and spread (members, constraints)."""
+
+    objective: Tensor
+    violation: Tensor
+    spread: Tensor
+
+
+def encoder_aim(
+    problem: Problem, look: Look, state: ConstraintState, aim: Tensor, release: Release, batch: Rows
+) -> EncoderAim:
+    """-L + lambda task + constraint (`eq:generalopt-oneApp`, `eq:penaltymethodsupp`), summed over members."""
+    leak = strongest(advantages_of(problem, look.adversaries), problem.training.softness)
+    rows, spread = distortion_of(problem, release, batch.x)
+    violation = problem.bounds.violation(rows.mean(dim=1), aim)
+    total = leak + problem.constraint.term(state, violation)
+    # Within the bound, distortion is worth a little by itself: where adversaries happen to find nothing, the budget is
+    # spent all the same. At the bound this only raises its price by as much.
+    total = total - problem.training.spending * violation.sum(dim=1)
+    if look.tasks is not None:
+        weights = torch.tensor([task.weight for task in problem.tasks], device=look.tasks.device)
+        total = total + look.tasks @ weights
+    return EncoderAim(total.sum(), violation, spread)
+
+
+def distortion_of(problem: Problem, release: Release, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Distortion of each row, averaged over the draw: (members, rows, constraints); and its deviation over rows as
+    held-out rows will show it: (members, constraints).
+    """
+    if release.atoms is not None and release.atoms.dim() == 3 and release.weights is not None:
+        assert isinstance(problem.distortion, Distortion)
+        each = problem.bounds.of_rows(problem.distortion.of_atoms(release.atoms, x))
+        rows = torch.einsum("ark,mra->mrk", each, release.weights)
+        # What is verified is a mean over a few draws, so that a part of their own spread is left.
+        expected = rows.detach()
+        within = torch.einsum("ark,mra->mrk", each.detach().square(), release.weights.detach()) - expected.square()
+        return rows, (expected.var(dim=1) + within.clamp_min(0.0).mean(dim=1) / DRAWS).sqrt()
+    rows = problem.bounds.of_rows(problem.distortion.expected(release, x))
+    if release.squares is None:
+        return rows, rows.detach().std(dim=1)
+    # A closed form has no spread of its own; the draws that will be verified have.
+    drawn = problem.distortion.expected(replace(release, squares=None), x)
+    return rows, problem.bounds.of_rows(drawn).detach().std(dim=1)

@@ -1,0 +1,165 @@
+"""A veil: one frozen encoder with the schema it was fitted to. Acts on tables; saved without code or rows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from fairveil._utils.errors import InputError, VeilFileError
+from fairveil._utils.randomness import RandomSource, source_of_rows
+from fairveil.data.images import PictureCodec, Pictures, PictureSchema, rows_at_once, unpack
+from fairveil.data.schema import Schema
+from fairveil.data.sensitive import Sensitive
+from fairveil.data.table_codec import Codec, EncodedRows, Unseen
+from fairveil.encoders import Encoder, EncoderSpec, build_encoder, load_encoder
+from fairveil.objectives.distortion import Release
+
+
+@dataclass(frozen=True)
+class Veil:
+    """A fitted, frozen encoder of one member."""
+
+    schema: Schema | PictureSchema
+    sensitive: Sensitive
+    encoder: Encoder
+    unseen: Unseen = "error"
+
+    @property
+    def codec(self) -> Codec:
+        """How tables become tensors."""
+        assert self.table_schema is not None
+        return Codec(self.table_schema, self.unseen)
+
+    @property
+    def table_schema(self) -> Schema | None:
+        """The schema of a table; None for images."""
+        return self.schema if isinstance(self.schema, Schema) else None
+
+    @property
+    def sees_sensitive(self) -> bool:
+        """Whether the encoder must be shown S."""
+        return self.encoder.spec.sensitive_width > 0
+
+    def release(self, x: Tensor, sensitive: Tensor | None, source: RandomSource) -> Release:
+        """Draw a release of encoded rows: values (rows, width) and probabilities (rows, categorical width)."""
+        parts = [(part.values[0], part.probabilities[0]) for part in self._parts(x, sensitive, source)]
+        values, probabilities = zip(*parts, strict=True)
+        return Release(torch.cat(values), torch.cat(probabilities))
+
+    def values(self, x: Tensor, sensitive: Tensor | None, source: RandomSource) -> Tensor:
+        """The values of a release alone, without the cost of its probabilities: (rows, width)."""
+        return torch.cat([part.values[0] for part in self._parts(x, sensitive, source)])
+
+    def _parts(self, x: Tensor, sensitive: Tensor | None, source: RandomSource) -> Iterator[Release]:
+        size = rows_at_once(x.shape[1])
+        for start in range(0, max(len(x), 1), size):
+            rows = unpack(x[start : start + size])
+            shown = None if sensitive is None else sensitive[start : start + size]
+            with torch.no_grad():
+                noise = self.encoder.noise(len(rows), source_of_rows(source, start, start + len(rows)))
+                yield self.encoder(rows, shown, noise)
+
+    def apply(self, table: pa.Table, sensitive: pa.Table | None, source: RandomSource) -> pa.Table:
+        """A censored table: same columns and values from the schema, or one column per slot for soft releases."""
+        return self.apply_to(table, self.codec.encode_rows(table), sensitive, source)[0]
+
+    def apply_to(
+        self, table: pa.Table, rows: EncodedRows, sensitive: pa.Table | None, source: RandomSource
+    ) -> tuple[pa.Table, Tensor]:
+        """A censored table, and the same as a tensor, from rows that were encoded before."""
+        values = self.values(rows.x, self.shown(table.num_rows, sensitive), source)
+        if self.encoder.spec.release != "sampled":
+            return self.codec.soft(values), values
+        drawn = self.codec.decode(values)
+        columns = {name: table[name] if name in self._untouched else drawn[name] for name in self.output_names()}
+        return pa.table(columns), values
+
+    @cached_property
+    def _untouched(self) -> frozenset[str]:
+        """Columns that are released as they are, to the last digit."""
+        return frozenset(column.name for column in self.schema.columns if column.role in ("keep", "pass"))
+
+    def apply_to_pictures(self, pictures: Pictures, sensitive: pa.Table | None, source: RandomSource) -> np.ndarray:
+        """Censored images, of the size, the channels and the kind of pixel that they came with."""
+        assert isinstance(self.schema, PictureSchema)
+        codec = PictureCodec(self.schema)
+        values = self.values(codec.encode(pictures), self.shown(len(pictures), sensitive), source)
+        if self.encoder.spec.release != "sampled":  # real numbers, anywhere
+            return codec.decode(values)[..., 0] if pictures.grey else codec.decode(values)
+        return pictures.like_origin(codec.decode(values))
+
+    def shown(self, rows: int, sensitive: pa.Table | None) -> Tensor | None:
+        """S as the encoder sees it, (rows, sensitive width); None if it does not."""
+        if not self.sees_sensitive:
+            return None
+        if sensitive is None:
+            raise InputError("This encoder sees S (sees_sensitive=True), and S was not given.")
+        if sensitive.num_rows != rows:
+            raise InputError(f"X has {rows} rows, sensitive_features {sensitive.num_rows}.")
+        return self.sensitive.inputs(sensitive)
+
+    def output_names(self) -> list[str]:
+        """The columns of a release, in order; of images, their pixels."""
+        if isinstance(self.schema, PictureSchema):
+            return [f"pixel{i}" for i in range(self.schema.pixels)]
+        if self.encoder.spec.release == "sampled":
+            return [column.name for column in self.schema.released]
+        return list(self.schema.layout.slot_names)
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """A manifest of plain values, and the weights."""
+        spec = self.encoder.spec
+        if not isinstance(spec.architecture, str):
+            raise InputError("An encoder with a module of your own cannot be saved: a .veil file holds no code.")
+        manifest = {
+            "schema": self.schema.to_dict(),
+            "sensitive": self.sensitive.to_dict(),
+            "encoder": spec.to_dict(),
+            "unseen": self.unseen,
+        }
+        return manifest, {name: p.detach().cpu().contiguous() for name, p in self.encoder.named_parameters()}
+
+    @classmethod
+    def from_parts(cls, manifest: dict[str, Any], weights: dict[str, Tensor]) -> "Veil":
+        """Build from what `to_parts` gave; refuses weights that do not fit the manifest."""
+        try:
+            described = manifest["schema"]
+            schema: Schema | PictureSchema = (
+                PictureSchema.from_dict(described) if "images" in described else Schema.from_dict(described)
+            )
+            sensitive = Sensitive.from_dict(manifest["sensitive"])
+            spec = EncoderSpec.from_dict(manifest["encoder"])
+            _refuse_contradictions(schema, sensitive, spec, manifest["unseen"])
+            encoder = load_encoder(schema.layout, spec, weights)
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
+            # Only what went wrong, not what the file says: its text may hold anything.
+            reason = str(error) if type(error) in (ValueError, InputError) else type(error).__name__
+            raise VeilFileError(f"The parts of this veil do not fit together ({reason}). Nothing was loaded.") from None
+        return cls(schema, sensitive, encoder.requires_grad_(False).eval(), manifest["unseen"])
+
+
+def _refuse_contradictions(
+    schema: Schema | PictureSchema, sensitive: Sensitive, spec: EncoderSpec, unseen: object
+) -> None:
+    """A veil that says it hides S and releases it, or that does not agree with itself, is a forgery."""
+    hidden = {column.name for column in sensitive.columns}
+    told = [column.name for column in schema.columns if column.name in hidden and column.role in ("keep", "pass")]
+    if told:
+        raise ValueError("it releases a sensitive column as it is")
+    if spec.sensitive_width not in (0, sensitive.width) or spec.sensitive_discrete != sensitive.discrete:
+        raise ValueError("its encoder does not see the S that it describes")
+    if unseen not in ("error", "most_frequent"):
+        raise ValueError("it does not say how to treat unknown categories")
+
+
+def take_member(encoder: Encoder, member: int) -> Encoder:
+    """One member of a batched encoder, frozen, on the CPU."""
+    single = build_encoder(encoder.layout, encoder.spec, 1)
+    weights = {name: p.detach().cpu() for name, p in encoder.named_parameters()}
+    single.load_state_dict({n: w if encoder.is_shared(n) else w[member : member + 1] for n, w in weights.items()})
+    return single.requires_grad_(False).eval()

@@ -1,0 +1,272 @@
+"""A first look at a table: a schema to edit, with every column's proposed role and what a curator should know of it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import yaml
+
+from fairveil._utils.atomic import refuse_special
+from fairveil._utils.errors import InputError
+from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Column, Family, family_of, infer_column, shown
+from fairveil.data.dependencies import Dependency, find_dependencies
+from fairveil.data.frames import missing_mask
+from fairveil.data.schema import Schema
+from fairveil.workflows.reading import TableFile, converted
+from fairveil.workflows.sampling import MOST_ROWS, sample_rows
+
+#: Bytes of a schema or configuration file, at most.
+_MOST_BYTES = 2**22
+#: Lists, mappings and entries of such a file, at most: each takes a thousand times its letters.
+_MOST_PARTS = 20_000
+#: A column from which S is guessed right in this share of the rows is S under another name.
+_NEARLY = 0.95
+#: Text of which this share of the rows has a value of its own names the row; of whole numbers, this share.
+_OWN_TEXT, _OWN_NUMBERS = 0.5, 0.95
+_FEWEST_TO_TELL = 50
+
+
+@dataclass(frozen=True)
+class Found:
+    """One column: its description (role None where the curator must decide), how well it alone tells S, and notes."""
+
+    column: Column
+    distinct: int
+    missing: float
+    tells: float | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a file holds. majority: how often S is guessed right by its most frequent value."""
+
+    file: str
+    rows: int
+    found: tuple[Found, ...]
+    sensitive: tuple[str, ...]
+    majority: float | None
+    dependencies: tuple[Dependency, ...] = ()
+
+    @property
+    def undecided(self) -> list[str]:
+        """The columns that have no role yet."""
+        return [found.column.name for found in self.found if found.column.role is None]
+
+    def to_yaml(self) -> str:
+        """A schema to edit: notes are comments, a role that is left empty stops every run."""
+        lines = [
+            f"# Columns of {shown(self.file)}, from {self.rows:,} rows.",
+            "# Edit the roles, then: fairveil fit FILE --schema THIS",
+            "#   encode     released, censored        keep   released as it is, seen by every adversary",
+            "#   sensitive  hidden, not released      pass   released as it is, seen by nobody (audited)",
+            "#   drop       not released              (empty) not decided: nothing runs",
+            f"# Categories of fewer than {FEWEST} rows are left out, and ranges end where {FEWEST} rows reach.",
+            "columns:",
+        ]
+        for found in self.found:
+            lines += [f"# {shown(found.column.name)}: {note}" for note in found.notes]
+            plain = asdict(Column("", "categorical"))
+            values = {
+                name: _listed(value)
+                for name, value in asdict(found.column).items()
+                if name in ("name", "role", "kind") or value != plain[name]
+            }
+            text = yaml.safe_dump([values], sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+            lines.append(text.rstrip())
+        if self.dependencies:
+            lines += ["# Columns that another one determines: every release keeps to that.", "dependencies:"]
+            rules = [{name: _listed(value) for name, value in asdict(rule).items()} for rule in self.dependencies]
+            text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+            lines.append(text.rstrip())
+        return "\n".join(lines) + "\n"
+
+    def schema(self) -> Schema:
+        """The proposed schema; every column must have a role."""
+        return Schema(tuple(found.column for found in self.found), self.dependencies)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        columns = [
+            {"name": f.column.name, "role": f.column.role, "kind": f.column.kind, "distinct": f.distinct,
+             "missing": f.missing, "tells": f.tells, "notes": list(f.notes)}
+            for f in self.found
+        ]  # fmt: skip
+        return {"file": self.file, "rows": self.rows, "sensitive": list(self.sensitive), "majority": self.majority,
+                "columns": columns, "undecided": self.undecided}  # fmt: skip
+
+
+def inspect_file(source: TableFile, sensitive: Sequence[str] = (), *, seed: int = 0) -> Inspection:
+    """Look at (a sample of) the rows and propose a schema. Categories that fewer than ten rows hold are left out."""
+    unknown = [name for name in sensitive if name not in source.names]
+    if unknown:
+        raise InputError([f"{source.path.name} has no column {name!r} to be sensitive." for name in unknown])
+    table, rows = sample_rows(source, [n for n in source.names if n not in source.nested], {}, MOST_ROWS, seed)
+    if source.kind == "csv":
+        table = pa.table({name: with_guessed_type(table[name]) for name in table.column_names})
+    secret = _joint_codes(table, sensitive)
+    majority = None if secret is None else float(np.bincount(secret).max() / len(secret))
+    found = tuple(
+        _inspect_column(name, table[name], name in sensitive, secret, majority) for name in table.column_names
+    )
+    nested = {name: f"no role yet. Values of the type {kind} cannot be censored: 'drop'."
+              for name, kind in source.nested.items()}  # fmt: skip
+    by_name = {each.column.name: each for each in found}
+    found = tuple(
+        Found(Column(name, "categorical", None), 0, 0.0, None, (nested[name],)) if name in nested else by_name[name]
+        for name in source.names
+    )
+    columns, rules = find_dependencies([each.column for each in found], table)
+    found = tuple(replace(each, column=column) for each, column in zip(found, columns, strict=True))
+    return Inspection(source.path.name, rows, found, tuple(sensitive), majority, rules)
+
+
+def with_guessed_type(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of text as numbers or truth values, if every cell is one."""
+    present = pc.drop_null(text)
+    truth = pc.all(pc.is_in(pc.utf8_lower(present), pa.array(["true", "false"]))).as_py()
+    family: Family = "boolean" if truth else "number"
+    values, wrong = converted(text, family)
+    if wrong or not len(present):
+        return text
+    return _whole(values) if family == "number" else values
+
+
+def _whole(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    numbers = pc.drop_null(values)
+    whole = pc.all(pc.equal(numbers, pc.floor(numbers))).as_py()
+    small = pc.all(pc.less(pc.abs(numbers), 2.0**53)).as_py()
+    return values.cast(pa.int64()) if whole and small else values
+
+
+def _joint_codes(table: pa.Table, sensitive: Sequence[str]) -> np.ndarray | None:
+    if not sensitive:
+        return None
+    text = [pc.fill_null(table[name].cast(pa.string()), "(missing)").to_numpy() for name in sensitive]
+    return np.asarray(
+        np.unique(np.array(["\x1f".join(row) for row in zip(*text, strict=True)]), return_inverse=True)[1]
+    )
+
+
+def _inspect_column(
+    name: str, values: pa.ChunkedArray, is_sensitive: bool, secret: np.ndarray | None, majority: float | None
+) -> Found:
+    gone = missing_mask(values)
+    distinct = int(pc.count_distinct(values).as_py()) if family_of(values.type) else 0
+    rows = len(values)
+    share = float(gone.mean())
+    if is_sensitive:
+        column, _ = infer_column(name, values, "sensitive")
+        return Found(column, distinct, share, None, ())
+    column, problems = infer_column(name, values, "encode")
+    notes = []
+    undecided = bool(problems)
+    if problems:
+        notes.append("no role yet. " + _why(values, distinct, problems))
+    elif _is_identifier(values, distinct, rows):
+        undecided = True
+        notes.append(f"no role yet. {distinct:,} different values in {rows:,} rows: an identifier? 'drop' it, or "
+                     "'pass' it on and link every row by it.")  # fmt: skip
+    elif column.kind == "categorical" and len(column.categories) < distinct:
+        left = int((~pc.is_in(values, pa.array(column.categories, values.type)).to_numpy() & ~gone).sum())
+        notes.append(
+            f"{distinct - len(column.categories)} rare values ({left} rows) are left out; they are read as the most "
+            "frequent one."
+        )
+    tells = None
+    if secret is not None and majority is not None and not undecided:
+        tells = _guessed_right(column, values, secret)
+        if tells >= _NEARLY and tells > majority + 0.02:
+            undecided = True
+            notes.append(f"no role yet. It alone tells S in {100 * tells:.1f} % of the rows: S under "
+                         "another name? 'drop' it, or 'encode' it.")  # fmt: skip
+    if undecided:
+        column = Column(name, column.kind, None, column.family, column.missing)
+    return Found(column, distinct, share, tells, tuple(notes))
+
+
+def _why(values: pa.ChunkedArray, distinct: int, problems: list[str]) -> str:
+    if family_of(values.type) is None:
+        return f"Values of the type {values.type} cannot be censored: 'drop' or 'pass'."
+    if distinct > MOST_CATEGORIES:
+        return f"{distinct:,} different values: names or free text cannot be censored. 'drop' or 'pass'."
+    return problems[0]
+
+
+def _is_identifier(values: pa.ChunkedArray, distinct: int, rows: int) -> bool:
+    if rows < _FEWEST_TO_TELL:
+        return False
+    if pa.types.is_integer(values.type):
+        return distinct > _OWN_NUMBERS * rows
+    return bool(pa.types.is_string(values.type)) and distinct > _OWN_TEXT * rows
+
+
+def _guessed_right(column: Column, values: pa.ChunkedArray, secret: np.ndarray) -> float:
+    """How often S is guessed right from this column alone: learned on every other row, scored on the rest."""
+    if column.kind == "categorical":
+        codes = np.asarray(pc.fill_null(values.combine_chunks().dictionary_encode().indices, -1).to_numpy()) + 1
+    else:
+        numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
+        codes = np.where(np.isnan(numbers), 0, np.searchsorted(np.asarray(column.starts or (0.0,)), numbers) + 1)
+    counts = np.zeros((int(codes.max()) + 1, int(secret.max()) + 1))
+    np.add.at(counts, (codes[::2], secret[::2]), 1)
+    counts[counts.sum(axis=1) == 0] = counts.sum(axis=0)
+    return float(np.mean(counts.argmax(axis=1)[codes[1::2]] == secret[1::2]))
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML as `inspect` writes it: no key twice, no anchors, with which a few bytes can stand for gigabytes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise yaml.constructor.ConstructorError(None, None, "anchors are not allowed", event.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        if any(not isinstance(key, str) for key in keys) or len(set(keys)) < len(keys):
+            raise yaml.constructor.ConstructorError(None, None, "a key stands here twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path, what: str) -> dict[str, Any]:
+    """A mapping from a YAML or JSON file that somebody may have crafted. what: what it should be, for messages."""
+    refuse_special(path)
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise InputError(f"{path.name} is larger than {_MOST_BYTES // 2**20} MB: it is not a {what}.")
+        text = path.read_text(encoding="utf-8")
+        if text.count("[") + text.count("{") + text.count("\n-") > _MOST_PARTS:
+            raise InputError(f"{path.name} has too many parts to be a {what}.")
+        values = yaml.load(text, _PlainLoader)
+    except (FileNotFoundError, IsADirectoryError):
+        raise InputError(f"There is no {what} {path}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        problem = getattr(error, "problem", None) if isinstance(error, yaml.constructor.ConstructorError) else None
+        told = f": {problem}" if problem in ("anchors are not allowed", "a key stands here twice") else ""
+        raise InputError(f"{path.name} cannot be read as YAML or JSON{where}{told}.") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path.name} is not a {what}: it must be a mapping.")
+    return values
+
+
+def read_schema(path: str | Path) -> Schema:
+    """A schema as `inspect` wrote it, edited by hand; YAML or JSON."""
+    path = Path(path)
+    values = read_yaml(path, "schema")
+    if not isinstance(values.get("columns"), list):
+        raise InputError(f"{path.name} is not a schema: it must list 'columns', as fairveil inspect writes them.")
+    return Schema.from_dict(values)

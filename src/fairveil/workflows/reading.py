@@ -1,0 +1,327 @@
+"""Tables on disk, read a batch at a time whatever their size. What cannot be read is told without a value of the data.
+
+CSV cells are read as text and converted here, by the family that the schema states: arrow's own conversion guesses
+types from the first rows, and its errors show the cell.
+"""
+
+import csv
+import io
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from fairveil._utils.errors import InputError, rows_named
+from fairveil.data.columns import Family, name_problem, shown
+from fairveil.data.frames import plain_column
+
+Kind = Literal["csv", "parquet"]
+
+#: Columns beyond which a table is taken for one that was turned on its side.
+MOST_COLUMNS = 2000
+#: Bytes of a CSV file that are parsed at once; no row may be longer.
+_BLOCK = 8 * 2**20
+#: Bytes of a cell beyond which it is no value but a document, or a quote that was never closed.
+_LONGEST = 2**16
+#: Of Parquet files: rows that are read at once, bytes of text that a column may hold in them, and how much larger than
+#: its own size a column of many bytes may claim to be.
+_PARQUET_ROWS, _MOST_TEXT, _MOST_RATIO = 16_384, 2**28, 1000
+#: Bytes of a footer's texts, and entries of its lists.
+_MOST_THRIFT = 2**24
+#: Cells of a CSV file that mean "no value".
+NULL_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+_TRUE, _FALSE = ("true", "True", "TRUE", "1"), ("false", "False", "FALSE", "0")
+_FOREIGN = {
+    b"\x1f\x8b": "compressed by gzip",
+    b"PK\x03\x04": "a zip archive (perhaps a spreadsheet)",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+    b"BZh": "compressed by bzip2",
+    b"\xfd7zXZ": "compressed by xz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
+    b"ARROW1": "an Arrow file",
+    b"\x89PNG": "an image",
+    b"%PDF": "a PDF",
+}
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A CSV or Parquet file that can be read.
+
+    rows: how many, where the file says so; expected: about how many. nested: the types of columns that do not hold one
+    plain value per row; they cannot be read.
+    """
+
+    path: Path
+    kind: Kind
+    names: tuple[str, ...]
+    size: int
+    rows: int | None
+    expected: int
+    nested: Mapping[str, str] = field(default_factory=dict)
+
+    def batches(
+        self, columns: Sequence[str], families: Mapping[str, Family], rows: int, *, skip: int = 0
+    ) -> Iterator[pa.Table]:
+        """Tables of exactly `rows` rows (the last one of what is left) with these columns; the first `skip` left out.
+
+        families: what a CSV column holds; text where it is not named.
+        """
+        unreadable = [name for name in columns if name in self.nested]
+        if unreadable:
+            raise InputError([f"Column {name!r} of {self.path.name} has the type {self.nested[name]}, not one plain "
+                              "value per row. Give it the role 'drop'." for name in unreadable[:5]])  # fmt: skip
+        parts = self._csv(columns) if self.kind == "csv" else self._parquet(columns, rows)
+        for number, table in enumerate(_rebatched(parts, rows)):
+            if number >= skip:
+                yield self._typed(table, families, number * rows) if self.kind == "csv" else table
+
+    def _csv(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        options = pacsv.ConvertOptions(
+            column_types=dict.fromkeys(self.names, pa.string()),
+            include_columns=list(columns),
+            strings_can_be_null=True,
+            null_values=list(NULL_WORDS),
+        )
+        read = pacsv.ReadOptions(block_size=_BLOCK)
+        try:
+            with pacsv.open_csv(
+                self.path, read, pacsv.ParseOptions(newlines_in_values=True), convert_options=options
+            ) as file:
+                for batch in file:
+                    yield pa.Table.from_batches([batch])
+        except pa.ArrowInvalid as error:
+            # `from None`: arrow's own message shows the row.
+            raise InputError(_csv_problem(self.path.name, str(error))) from None
+
+    def _parquet(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+        try:
+            with _open_parquet(self.path, columns) as file:
+                _refuse_bombs(self.path.name, file.metadata, columns)
+                for batch in file.iter_batches(min(rows, _PARQUET_ROWS), columns=list(columns)):
+                    table = pa.Table.from_batches([batch])
+                    yield pa.table({name: self._plain(name, table[name]) for name in columns})
+        except InputError:
+            raise
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            raise InputError(_damaged(self.path.name, error)) from None
+
+    def _plain(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """A column as it is used: texts trimmed as those of CSV files are, and not before their lengths are known."""
+        if pa.types.is_dictionary(column.type) and is_text(column.type.value_type):
+            lengths = [pc.binary_length(chunk.dictionary) for chunk in column.chunks]
+            longest = max((pc.max(each).as_py() or 0 for each in lengths), default=0)
+            total = sum(pc.sum(each.take(chunk.indices)).as_py() or 0
+                        for each, chunk in zip(lengths, column.chunks, strict=True))  # fmt: skip
+            if longest > _LONGEST or total > _MOST_TEXT:
+                raise InputError(_too_long(name, self.path.name))
+        column = plain_column(column)
+        if not pa.types.is_string(column.type):
+            return column
+        if (pc.max(pc.binary_length(column)).as_py() or 0) > _LONGEST:
+            raise InputError(_too_long(name, self.path.name))
+        return pc.utf8_trim_whitespace(column)
+
+    def _typed(self, table: pa.Table, families: Mapping[str, Family], start: int) -> pa.Table:
+        problems: list[str] = []
+        columns = {}
+        for name in table.column_names:
+            if (pc.max(pc.binary_length(table[name])).as_py() or 0) > _LONGEST:
+                problems.append(_too_long(name, self.path.name))
+                continue
+            if pc.any(pc.match_substring(table[name], "\x00")).as_py():
+                problems.append(f"Column {name!r} of {self.path.name} holds NUL bytes. The file was damaged.")
+                continue
+            text = pc.utf8_trim_whitespace(table[name])
+            text = pc.if_else(pc.is_in(text, pa.array(NULL_WORDS)), pa.scalar(None, pa.string()), text)
+            column, wrong = converted(text, families.get(name, "string"))
+            columns[name] = column
+            if wrong:
+                problems.append(
+                    f"Column {name!r} of {self.path.name} holds text where the schema has a {families[name]} "
+                    f"({rows_named([start + row for row in wrong])})."
+                )
+        if problems:
+            raise InputError(problems)
+        return pa.table(columns)
+
+
+def open_table(path: str | Path) -> TableFile:
+    """Look at a file: what it is, by its content, and which columns it has."""
+    path = Path(path)
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        raise InputError(f"There is no file {path}.") from None
+    if not stat.S_ISREG(status.st_mode):
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "not an ordinary file"
+        raise InputError(f"{path} is {what}. Give a CSV or Parquet file.")
+    if not status.st_size:
+        raise InputError(f"{path.name} is empty.")
+    with path.open("rb") as file:
+        head = file.read(2**20)
+    if head.startswith(b"PAR1"):
+        return _look_at_parquet(path, status.st_size)
+    for magic, what in _FOREIGN.items():
+        if head.startswith(magic):
+            raise InputError(f"{path.name} is {what}. Give it as plain CSV (UTF-8) or as Parquet.")
+    return _look_at_csv(path, head, status.st_size)
+
+
+def _look_at_csv(path: Path, head: bytes, size: int) -> TableFile:
+    if b"\x00" in head:
+        raise InputError(f"{path.name} holds NUL bytes: it is not a CSV file, or was damaged. Give plain UTF-8 text.")
+    try:
+        # The block may end within a character.
+        text = head.decode("utf-8-sig") if size <= len(head) else head.decode("utf-8-sig", errors="ignore")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path.name} is not UTF-8 text (byte {error.start}). Save it as UTF-8; old spreadsheets write Latin-1."
+        ) from None
+    try:
+        # Not `splitlines`: it breaks lines at characters that a CSV file may hold within a name.
+        names = next(csv.reader(io.StringIO(text, newline=""), strict=True), [])
+    except csv.Error:
+        problem = f"The header of {path.name} cannot be read as CSV: a quote is open, or a name is too long."
+        raise InputError(problem) from None
+    expected = max(1, size * max(head.count(b"\n"), 1) // len(head) - 1)
+    return TableFile(path, "csv", _checked_names(path, names), size, None, expected)
+
+
+def _look_at_parquet(path: Path, size: int) -> TableFile:
+    try:
+        with _open_parquet(path) as file:
+            names, rows = [str(name) for name in file.schema_arrow.names], int(file.metadata.num_rows)
+            types = dict(zip(names, file.schema_arrow.types, strict=True))
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise InputError(_damaged(path.name, error)) from None
+    checked = _checked_names(path, names)
+    nested = {name: str(kind) for name, kind in types.items() if not _is_flat(kind)}
+    return TableFile(path, "parquet", checked, size, rows, rows, nested)
+
+
+def _open_parquet(path: Path, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+    """dictionaries: columns whose texts are read once each, however many rows repeat them."""
+    return pq.ParquetFile(
+        path, page_checksum_verification=True, read_dictionary=list(dictionaries),
+        thrift_string_size_limit=_MOST_THRIFT, thrift_container_size_limit=_MOST_THRIFT,
+    )  # fmt: skip
+
+
+def _is_flat(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+                or pa.types.is_fixed_size_binary(kind))  # fmt: skip
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether an arrow type holds texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _refuse_bombs(name: str, metadata: pq.FileMetaData, columns: Sequence[str]) -> None:
+    """Small files that claim to hold far more: known from their footer, before anything is read."""
+    for group in range(metadata.num_row_groups):
+        for index in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(index)
+            if chunk.path_in_schema not in columns:
+                continue
+            if chunk.total_uncompressed_size > max(_MOST_TEXT, _MOST_RATIO * chunk.total_compressed_size):
+                raise InputError(f"{name} claims to hold far more than its size. It was crafted or damaged.")
+            if "DELTA_BYTE_ARRAY" in chunk.encodings:
+                raise InputError(
+                    f"Column {chunk.path_in_schema!r} of {name} is written as differences of texts "
+                    "(DELTA_BYTE_ARRAY), of which a few bytes can stand for any amount of data. Write the file again "
+                    "with the default encodings."
+                )
+
+
+def _checked_names(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+    if len(names) > MOST_COLUMNS:
+        raise InputError(
+            f"{path.name} has {len(names)} columns, more than {MOST_COLUMNS}. If rows and columns are swapped, turn "
+            "the table; otherwise leave columns out."
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    unusable = [(i, problem) for i, name in enumerate(names) if (problem := name_problem(name))]
+    problems = [f"Column {i + 1} of {path.name} {problem}" for i, problem in unusable[:3]]
+    problems += [f"{path.name} has the column {shown(name)} more than once." for name in twice[:3] if name.strip()]
+    if not names:
+        problems.append(f"{path.name} has no header.")
+    if problems:
+        raise InputError(problems)
+    return tuple(names)
+
+
+def converted(text: pa.ChunkedArray, family: Family) -> tuple[pa.ChunkedArray, list[int]]:
+    """Text as values of a family, and the positions of the cells that are none (empty when all is well)."""
+    if family == "string":
+        return text, []
+    if family == "boolean":
+        yes, no = (pc.is_in(text, pa.array(words)) for words in (_TRUE, _FALSE))
+        values = pc.if_else(pc.or_(yes, no), yes, pa.scalar(None, pa.bool_()))
+        return values, _positions(pc.and_(pc.is_valid(text), pc.is_null(values)))
+    try:
+        return text.cast(pa.float64()), []
+    except pa.ArrowInvalid:
+        return text, _positions(pc.invert(pc.fill_null(pc.match_substring_regex(text, _NUMBER), True))) or [0]
+
+
+_NUMBER = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$"
+
+
+def _positions(mask: pa.ChunkedArray) -> list[int]:
+    return [int(i) for i in pc.indices_nonzero(mask).to_pylist()]
+
+
+def _rebatched(parts: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """The same rows in tables of equal size."""
+    waiting: list[pa.Table] = []
+    count = 0
+    for part in parts:
+        waiting.append(part)
+        count += part.num_rows
+        while count >= rows:
+            whole = pa.concat_tables(waiting)
+            yield whole.slice(0, rows).combine_chunks()
+            rest = whole.slice(rows)
+            waiting, count = [rest], rest.num_rows
+    if count:
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
+def _csv_problem(name: str, message: str) -> str:
+    """What arrow found wrong, without the row that its message shows."""
+    row = re.search(r"Row #(\d+)", message)
+    where = f" (line {row.group(1)})" if row else ""
+    counts = re.search(r"Expected (\d+) columns, got (\d+)", message)
+    if counts:
+        return f"{name} is ragged: a row has {counts.group(2)} cells where the header has {counts.group(1)}{where}."
+    if "UTF8" in message or "UTF-8" in message:
+        return f"{name} is not UTF-8 text throughout{where}. Save it as UTF-8."
+    if "straddl" in message:
+        return f"{name} has a row longer than {_BLOCK // 2**20} MB, or a quote that is never closed."
+    if "Empty CSV" in message:
+        return f"{name} is empty."
+    return f"{name} cannot be read as CSV{where}: check its quotes and line ends."
+
+
+def _damaged(name: str, error: Exception) -> str:
+    return f"{name} is not a Parquet file that can be read: it is cut short or damaged ({type(error).__name__})."
+
+
+def _too_long(column: str, file: str) -> str:
+    return (
+        f"Column {column!r} of {file} has cells of more than {_LONGEST} bytes, or too many long ones to be read at "
+        "once: a document is not a value. Leave the column out."
+    )

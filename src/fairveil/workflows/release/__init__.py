@@ -1,0 +1,1 @@
+"""Release of a file: one driver, a stream for tables and one for images, the ledger and the card."""

@@ -1,0 +1,275 @@
+"""The card of a release: what was done, what was measured, what is not promised. As Markdown and as JSON."""
+
+import json
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+import fairveil
+from fairveil._utils.atomic import refuse_special, write_whole
+from fairveil._utils.errors import InputError
+from fairveil.auditing import AuditResult, Certificate
+from fairveil.data.columns import shown
+from fairveil.data.images import PictureSchema
+from fairveil.estimators import FairEncoder
+from fairveil.veil.archive import few_parts
+from fairveil.workflows.release.job import FEWEST_TOLD, Options, Told
+from fairveil.workflows.release.ledger import Ledger
+
+FORMAT = "fairveil-card-2"
+#: Bytes of a card, an audit or a certificate, at most.
+_MOST_BYTES = 2**24
+_MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]#|!"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"})
+#: Counts below this are not told.
+_SMALL = 10
+LIMITS = (
+    "This is not differential privacy: nothing is promised about who is in the data, or about any single row.",
+    "Hidden are the named sensitive attributes and what follows from them, not names, identities or other attributes.",
+    "What attackers did not find, a better attacker may find. Only a certificate holds against all of them.",
+    "The distortion bound holds for rows like those the veil was fitted on.",
+    "Another release of the same rows lets the noise be averaged away, as does any other copy of the original data.",
+)
+
+
+_NUMBER = (int, float)
+#: What a card must hold for it to be shown.
+_SHAPE: dict[str, Any] = {
+    "release": {
+        "file": str, "sha256": str, "rows": int, "columns": [{"name": str, "role": str, "kind": str}],
+        "images": (str, type(None)), "order": str, "randomness": str, "person": (str, type(None)),
+        "formulas_neutralised": (str, type(None)), "numbers_moved_into_range": dict, "warnings": [str],
+        "contradicts_the_veil": [str],
+    },
+    "veil": {
+        "sha256": str, "hides": [str], "sees_sensitive": bool, "architecture": str, "budget": (int, float, dict),
+        "held_out": {"mean": _NUMBER, "upper": (int, float, type(None)), "confidence": _NUMBER, "rows": int},
+    },
+    "distortion": {"total": (int, float, type(None)), "rows_measured": int},
+    "earlier_releases": {"count": int, "overlap": _NUMBER, "together": (dict, type(None))},
+    "audit": (dict, type(None)),
+    "certificate": (dict, type(None)),
+    "limits": [str],
+    "versions": {"fairveil": str},
+}  # fmt: skip
+
+
+def card_path(release: Path) -> Path:
+    """Where the card of a release lies, as JSON; its Markdown ends in .md."""
+    return release.with_name(f"{release.name}.card.json")
+
+
+def make_card(
+    name: str, encoder: FairEncoder, veil_sha256: str, told: Told, options: Options, joint: dict[str, Any] | None
+) -> dict[str, Any]:
+    """All that is known of a release when it is written, and may be handed on with it.
+
+    What was drawn shows in exact figures of few rows: they are rounded, and left out below `FEWEST_TOLD` rows.
+    """
+    veil = encoder.veil_
+    columns = [{"name": c.name, "role": c.role, "kind": c.kind} for c in veil.schema.columns if c.released]
+    shape = "x".join(map(str, veil.schema.shape)) if isinstance(veil.schema, PictureSchema) else None
+    tellable = told.rows >= FEWEST_TOLD
+    distortion = {kind: round(value, 2) for kind, value in told.distortion.items()} if tellable else {}
+    return {
+        "format": FORMAT,
+        "release": {
+            "file": name,
+            "sha256": told.sha256,
+            "rows": told.rows,
+            "columns": columns,
+            "images": shape,
+            "order": "kept: it tells what the order of the input tells" if options.keep_order else "shuffled",
+            "randomness": "the operating system's" if options.seed is None else "REPRODUCIBLE AND INSECURE: whoever "
+            "knows the seed can undo the noise. For tests only.",
+            "person": options.person,
+            "formulas_neutralised": _count(told.neutralised) if told.neutralised else None,
+            "numbers_moved_into_range": {n: _count(c) for n, c in told.clipped.items()},
+            "warnings": list(told.warnings),
+            "contradicts_the_veil": list(told.contradictions),
+        },
+        "veil": {
+            "sha256": veil_sha256,
+            "hides": [column.name for column in veil.sensitive.columns],
+            "sees_sensitive": veil.sees_sensitive,
+            "architecture": veil.encoder.spec.architecture,
+            "budget": encoder.budget,
+            "held_out": encoder.distortion_.to_dict(),
+        },
+        "distortion": {**distortion, "total": round(told.total, 2) if told.total is not None and tellable else None,
+                       "rows_measured": told.rows if told.distortion else 0},
+        "earlier_releases": {"count": told.earlier_releases, "overlap": round(told.overlap, 2), "together": joint},
+        "audit": None,
+        "certificate": None,
+        "limits": list(LIMITS),
+        "versions": {"fairveil": fairveil.__version__, "python": platform.python_version(),
+                     "torch": torch.__version__, "pyarrow": pa.__version__},
+    }  # fmt: skip
+
+
+def write_card(path: Path, card: dict[str, Any]) -> None:
+    """Write JSON to `path`, and Markdown beside it."""
+    write_whole(path, (json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode())
+    write_whole(path.with_suffix(".md"), card_text(card).encode())
+
+
+def read_card(path: Path) -> dict[str, Any]:
+    """What `write_card` wrote. The file may have been changed by anybody: what is not of its form is refused."""
+    card = read_json(path, "card", "It is written by fairveil release, beside the release.")
+    if card.get("format") != FORMAT or not _fits(card, _SHAPE) or not _optional_parts_fit(card):
+        raise InputError(f"{shown(path.name)} is not a card of this version of fairveil.")
+    return card
+
+
+def _optional_parts_fit(card: dict[str, Any]) -> bool:
+    """The parts of a card that may be absent, and mappings of which any name may be a key."""
+    parts = ((card["audit"], {"verdict": str}), (card["certificate"], {"text": str}),
+             (card["earlier_releases"]["together"], {"text": str}))  # fmt: skip
+    budget, moved = card["veil"]["budget"], card["release"]["numbers_moved_into_range"]
+    return (
+        all(re.fullmatch("[0-9a-f]{64}", card[name]["sha256"]) for name in ("release", "veil"))
+        and all(part is None or _fits(part, shape) for part, shape in parts)
+        and (not isinstance(budget, dict) or all(_fits(value, _NUMBER) for value in budget.values()))
+        and all(isinstance(value, str) for value in (*moved.values(), *card["versions"].values()))
+    )
+
+
+def read_json(path: Path, what: str, advice: str = "") -> dict[str, Any]:
+    """A mapping from a JSON file that somebody may have crafted. what: what it should be, for messages."""
+    refuse_special(path)
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise InputError(f"{shown(path.name)} is larger than {_MOST_BYTES // 2**20} MB: it is not a {what}.")
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text) if few_parts(text) else None
+    except (FileNotFoundError, IsADirectoryError):
+        raise InputError(f"There is no {what} {shown(path.name)}. {advice}".strip()) from None
+    except InputError:
+        raise
+    except (ValueError, RecursionError):
+        raise InputError(f"{shown(path.name)} is not a {what}: it cannot be read as JSON.") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{shown(path.name)} is not a {what}: it must be a mapping.")
+    return values
+
+
+def _fits(value: Any, shape: Any) -> bool:
+    """Whether plain values have the keys and types of a shape: a type, a tuple of types, a list of one, a mapping."""
+    if isinstance(shape, dict):
+        return isinstance(value, dict) and all(name in value and _fits(value[name], shape[name]) for name in shape)
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(_fits(each, shape[0]) for each in value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not abs(value) < 1e300:
+        return False
+    return isinstance(value, shape) and not (isinstance(value, bool) and bool not in _types(shape))
+
+
+def _types(shape: Any) -> tuple[Any, ...]:
+    return shape if isinstance(shape, tuple) else (shape,)
+
+
+def with_audit(card: dict[str, Any], values: dict[str, Any], seals: Ledger) -> dict[str, Any]:
+    """The card with what fresh attackers found; the audit must be of this very release, and ours.
+
+    values: what `AuditResult.to_dict` gave, or what was read from its file.
+    """
+    _refuse_foreign(card, values, "release", "audit", seals)
+    result = AuditResult.from_dict(values)
+    audited = {str(name) for name in result.leakage["sensitive"] if " & " not in str(name)}
+    if audited != set(card["veil"]["hides"]):
+        raise InputError("This audit is of other columns than those that the release hides. Nothing was written.")
+    return {**card, "audit": {"valid": result.valid, "verdict": result.verdict(), "profile": result.settings["profile"],
+                              "leakage": values["leakage"]}}  # fmt: skip
+
+
+def with_certificate(card: dict[str, Any], values: dict[str, Any], seals: Ledger) -> dict[str, Any]:
+    """The card with what is certified; the certificate must be of the veil that made this release, and ours."""
+    _refuse_foreign(card, values, "veil", "certificate", seals)
+    certificate = Certificate.from_dict({k: v for k, v in values.items() if k not in ("subject", "seal")})
+    return {**card, "certificate": {"text": str(certificate), "bound": certificate.rounded,
+                                    "confidence": certificate.confidence, "notion": certificate.notion}}  # fmt: skip
+
+
+def _refuse_foreign(card: dict[str, Any], values: dict[str, Any], what: str, of: str, seals: Ledger) -> None:
+    """An audit or certificate says of what it is, by SHA-256, and carries the seal of the ledger."""
+    subject = values.get("subject")
+    if not isinstance(subject, dict) or subject.get(what) != card[what]["sha256"]:
+        raise InputError(f"This {of} is not of the {what} that the card is about. Nothing was written.")
+    if not seals.sealed(values):
+        raise InputError(
+            f"This {of} was not made with the ledger of the veil, or was changed since. Make it again with fairveil "
+            f"{'audit' if of == 'audit' else 'certify'}, where the ledger is. Nothing was written."
+        )
+
+
+def card_text(card: dict[str, Any]) -> str:
+    """The card as Markdown. All texts are escaped: names come from data, and a card may come from anybody."""
+    release, veil, measured, earlier = card["release"], card["veil"], card["distortion"], card["earlier_releases"]
+    held = veil["held_out"]
+    lines = [
+        f"# {_md(release['file'])}",
+        "",
+        f"A censored copy of a table of {release['rows']:,} rows." if release["images"] is None
+        else f"Censored copies of {release['rows']:,} images ({_md(release['images'])}).",
+        f"It hides **{_md(' & '.join(veil['hides']))}**. Made by fairveil {_md(card['versions']['fairveil'])}.",
+        "",
+        *(f"**WARNING: this release does not keep the word of its veil.** {_md(text)}\n"
+          for text in release["contradicts_the_veil"]),
+        "## What was done",
+        "",
+        f"- Budget (bound on the mean distortion of a row): {_md(_budget(veil['budget']))}.",
+        f"- Held out in fitting: {held['mean']:.4g}, at most {_bound(held)} with confidence {held['confidence']:.3g} "
+        f"({held['rows']:,} rows).",
+        f"- In this file, as written: {_number(measured['total'])} ({measured['rows_measured']:,} rows measured).",
+        f"- Encoder: {_md(veil['architecture'])}, {'shown S' if veil['sees_sensitive'] else 'not shown S'}. "
+        f"Row order: {_md(release['order'])}. Randomness: {_md(release['randomness'])}.",
+        f"- Earlier releases of these rows: {earlier['count']}.",
+    ]  # fmt: skip
+    if release["person"] is not None:
+        lines.append(f"- Equal rows of one person, by {_md(release['person'])}, were drawn alike.")
+    if earlier["together"]:
+        lines.append(f"- All of them together: {_md(earlier['together']['text'])}")
+    if release["formulas_neutralised"]:
+        lines.append(f"- {_md(release['formulas_neutralised'])} cells that a spreadsheet would run have an apostrophe "
+                     "in front.")  # fmt: skip
+    for name, count in release["numbers_moved_into_range"].items():
+        lines.append(f"- {_md(name)}: {_md(count)} numbers lay beyond the schema's range and were moved to its end.")
+    lines += [f"- {_md(text)}" for text in release["warnings"]]
+    if release["columns"]:
+        lines += ["", "| column | role | kind |", "|---|---|---|"]
+        lines += [f"| {_md(c['name'])} | {_md(c['role'])} | {_md(c['kind'])} |" for c in release["columns"]]
+    lines += ["", "## What attackers found", ""]
+    lines.append(_md(card["audit"]["verdict"]) if card["audit"] else "Not audited yet: `fairveil audit`.")
+    lines += ["", "## What is certified", ""]
+    lines.append(_md(card["certificate"]["text"]) if card["certificate"] else "Nothing.")
+    lines += ["", "## What is not promised", "", *(f"- {_md(text)}" for text in card["limits"]), "", "## Hashes", ""]
+    lines += [f"- release (SHA-256): `{release['sha256']}`", f"- veil (SHA-256): `{veil['sha256']}`"]
+    lines += ["", "Versions: " + ", ".join(f"{_md(k)} {_md(v)}" for k, v in card["versions"].items()) + "."]
+    return "\n".join(lines) + "\n"
+
+
+def _budget(budget: float | dict[str, float]) -> str:
+    if isinstance(budget, dict):
+        return ", ".join(f"{value:g} ({kind} columns)" for kind, value in budget.items())
+    return f"{budget:g}"
+
+
+def _count(count: int) -> str:
+    return str(count) if count >= _SMALL else f"fewer than {_SMALL}"
+
+
+def _bound(held: dict[str, Any]) -> str:
+    return "unbounded" if held["upper"] is None else f"{held['upper']:.4g}"
+
+
+def _number(value: float | None) -> str:
+    return "not told" if value is None else f"{value:.4g}"
+
+
+def _md(text: str) -> str:
+    """Names come from data: nothing in them is markup, nor does it steer a terminal."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in text)
+    return " ".join(plain.translate(_MARKS).split())

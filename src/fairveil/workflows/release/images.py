@@ -1,0 +1,204 @@
+"""A censored copy of a folder of images: PNG files without metadata, under new names, in a random order."""
+
+import hashlib
+import io
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fairveil._utils.atomic import PRIVATE, put_in_place, replacing, sha256_of, sync
+from fairveil._utils.errors import InputError
+from fairveil._utils.progress import progress
+from fairveil.data.images import Pictures, PictureSchema, image_names, read_images, rows_at_once
+from fairveil.estimators import FairEncoder
+from fairveil.workflows.labels import folder_digest, labels_of
+from fairveil.workflows.release.job import (
+    PLAN_FORMAT,
+    Options,
+    Told,
+    plan_digest,
+    random_source,
+    refuse_contradictions,
+    refuse_few,
+)
+from fairveil.workflows.release.ledger import Entry, Ledger
+from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest
+from fairveil.workflows.release.workspace import is_unfinished, workplace
+
+#: The time of every released file.
+_TIME = 946_684_800  # 2000-01-01
+_ORDER = "order"
+
+
+@dataclass(frozen=True)
+class ImageJob:
+    """One release of a folder. labels: a table with `file` and S, for encoders that see S."""
+
+    source: Path
+    encoder: FairEncoder
+    veil_path: Path
+    target: Path
+    labels: Path | None
+    options: Options
+
+    def plan(self, names: list[str]) -> dict[str, object]:
+        """What must be the same for a later run to go on with this one."""
+        return {
+            "images": folder_digest(self.source, names),
+            "labels": None if self.labels is None else sha256_of(self.labels),
+            "veil": sha256_of(self.veil_path),
+            "seed": self.options.seed,
+            "keep_order": self.options.keep_order,
+            "format": PLAN_FORMAT,
+            "private": {"release": secrets.token_hex(8)},
+        }
+
+
+def release_images(job: ImageJob, before_naming: Callable[[Told], None]) -> Told | None:
+    """Write a censored copy of a folder. The target appears when it is complete."""
+    if not isinstance(job.encoder.veil_.schema, PictureSchema):
+        raise InputError("This veil was fitted to a table, not to images.")
+    if job.encoder.veil_.sees_sensitive and job.labels is None:
+        raise InputError("This encoder sees S: pass --labels, a table with the columns 'file' and S.")
+    if job.options.person is not None:
+        raise InputError("--person is for tables: of images, each is drawn for itself.")
+    names = image_names(job.source)
+    refuse_few(len(names), job.options, "images")
+    ledger = Ledger.of(job.veil_path)
+    plan = job.plan(names)
+    if job.target.exists() or job.target.is_symlink():
+        entry = ledger.find(folder_digest(job.target)) if job.target.is_dir() else None
+        finished = entry is not None and entry.plan == plan_digest(plan)
+        if job.options.resume and finished and not is_unfinished(job.target):
+            return None
+        raise InputError(f"{job.target} exists already. Name a new folder.")
+    ledger.prepare()
+    with workplace(job.target, plan, resume=job.options.resume) as (folder, found):
+        own = str(found["private"]["release"])
+        return _write(job, names, folder, ledger, own, plan_digest(plan), before_naming)
+
+
+def _write(
+    job: ImageJob, names: list[str], folder: Path, ledger: Ledger, own: str, digest: str,
+    before_naming: Callable[[Told], None],
+) -> Told:  # fmt: skip
+    order = _order(job, len(names), folder)
+    finished = folder / "finished"
+    finished.mkdir(mode=0o700, exist_ok=True)
+    for rest in finished.glob(".*.partial"):
+        rest.unlink()
+    told = Told(rows=len(names))
+    sketch, squares, changed, hashes = _draw_images(job, names, order, finished, ledger, own)
+    told.distortion = {"continuous": squares / len(names)}
+    told.changed = changed / len(names)
+    refuse_contradictions(told, job.encoder, job.options)
+    told.original = ordered_digest(hashes, 0).tobytes().hex()
+    told.sha256 = folder_digest(finished)
+    finished.chmod(0o755)
+    try:
+        if job.options.remember_order and not job.options.keep_order:
+            with ledger.order_file(own) as file:
+                file.write(order.astype(np.int64).tobytes())
+        with ledger.locked():
+            told.overlap, told.earlier_releases = ledger.earlier(sketch, own)
+            if not job.options.again:
+                ledger.refuse_repeated(sketch, own, "images")
+            before_naming(told)
+            kept = (tuple(int(value) for value in values) for values in (sketch.hashes, sketch.counts))
+            ledger.enter(Entry(own, told.sha256, told.rows, not job.options.keep_order, digest, told.original,
+                               told.distortion, *kept))  # fmt: skip
+            os.utime(finished, (_TIME, _TIME))
+            put_in_place(finished, job.target)
+    except BaseException:
+        if ledger.find(told.sha256) is None:
+            ledger.forget_order(own)
+        raise
+    return told
+
+
+def _draw_images(
+    job: ImageJob, names: list[str], order: np.ndarray, finished: Path, ledger: Ledger, own: str
+) -> tuple[Sketch, float, int, Hashes]:
+    """Draw every image that is not there yet.
+
+    Gives the sketch of the originals, the squares and the number of changed images, and the hash of each original.
+    """
+    veil, schema = job.encoder.veil_, job.encoder.veil_.schema
+    assert isinstance(schema, PictureSchema)
+    secret_columns = [column.name for column in veil.sensitive.columns]
+    sketch, squares, changed = Sketch.empty(), 0.0, 0
+    every = np.zeros(len(names), dtype=np.uint64)
+    digits, size = len(str(len(names))), rows_at_once(schema.pixels)
+    with progress(len(names), f"Drawing {job.source.name}", job.options.show_progress, unit="images") as report:
+        for start in range(0, len(names), size):
+            some = order[start : start + size]
+            files = [names[i] for i in some]
+            original = read_images(job.source, files, expected=(schema.height, schema.width))
+            hashes = image_hashes(original, ledger.key)
+            every[some] = hashes
+            sketch = sketch + Sketch.of(hashes)
+            if start == 0 and not job.options.again:
+                ledger.refuse_repeated(sketch, own, "images")
+            targets = [finished / f"{start + i + 1:0{digits}d}.png" for i in range(len(some))]
+            if all(path.is_file() for path in targets):  # drawn before the interruption: never drawn again
+                released = read_images(finished, [path.name for path in targets], expected=original.shape[1:3])
+            else:
+                secret = None
+                if veil.sees_sensitive and job.labels is not None:
+                    secret = labels_of(job.labels, files, secret_columns)
+                source = random_source(job.options, 0, start)
+                drawn = veil.apply_to_pictures(Pictures(original, grey=False), secret, source)
+                released = _saved(drawn, targets)
+            difference = (released.astype(np.float64) - original) / 255.0
+            squares += float(np.square(difference).sum())
+            changed += int(difference.any(axis=(1, 2, 3)).sum())
+            report(start + len(some))
+    return sketch, squares, changed, every
+
+
+def _saved(released: np.ndarray, targets: list[Path]) -> np.ndarray:
+    """Save images; those that were drawn before the interruption stay as they are, and are given back so."""
+    for i, path in enumerate(targets):
+        if path.is_file():
+            released[i] = read_images(path.parent, [path.name], expected=released.shape[1:3])[0]
+        else:
+            _save(path, released[i])
+    return released
+
+
+def _order(job: ImageJob, count: int, folder: Path) -> np.ndarray:
+    """Of which image each released one is a copy; drawn once, kept for a later run."""
+    path = folder / _ORDER
+    if path.exists():
+        order = np.fromfile(path, dtype=np.int64)
+        if not np.array_equal(np.sort(order), np.arange(count)):
+            raise InputError("The interrupted work is damaged. Leave --resume out to begin anew.")
+        return order
+    order = np.arange(count)
+    if not job.options.keep_order:
+        order = np.argsort(random_source(job.options, 1).keys(count), kind="stable")
+    with replacing(path, PRIVATE) as partial:
+        order.astype(np.int64).tofile(partial)
+    return order
+
+
+def _save(path: Path, image: np.ndarray) -> None:
+    """Pixels and nothing else: no EXIF, no text, no time."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, format="PNG")
+    with replacing(path) as partial:
+        partial.write_bytes(buffer.getvalue())
+        sync(partial)
+        os.utime(partial, (_TIME, _TIME))
+
+
+def image_hashes(images: np.ndarray, key: bytes) -> Hashes:
+    """A keyed 64-bit hash of every image."""
+    digests = [hashlib.blake2b(image.tobytes(), digest_size=8, key=key).digest() for image in images]
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)

@@ -1,0 +1,290 @@
+"""One release of a table: what is asked for, what it tells of itself, and what can be known before a row is read."""
+
+import hashlib
+import json
+import math
+import os
+import secrets
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from fairveil._utils.atomic import sha256_of
+from fairveil._utils.errors import InputError
+from fairveil._utils.randomness import ByteSource, KeyedStream, SystemRandom, new_secret, whole_number_bytes
+from fairveil.data.columns import shown
+from fairveil.data.schema import Schema
+from fairveil.data.table_codec import Codec, EncodedRows
+from fairveil.estimators import FairEncoder
+from fairveil.estimators.parameters import CUSTOM
+from fairveil.objectives.distortion import Distortion, make_distortion
+from fairveil.veil import Veil
+from fairveil.workflows.reading import NULL_WORDS, TableFile
+from fairveil.workflows.writing import is_formula
+
+#: Copies of a batch that are in memory at once while it is encoded, drawn and decoded (measured, rounded up).
+_COPIES = 8
+_MOST_BATCH, _LEAST_BATCH = 65_536, 1024
+_MOST_BUCKETS = 1024
+#: Unfinished work of another format cannot be gone on with.
+PLAN_FORMAT = 3
+#: Releases of fewer rows need a word; of fewer than the second number, figures of single rows are not told.
+FEWEST_RELEASED, FEWEST_TOLD = 50, 200
+#: A release with less than this share of the distortion, or of the changed rows, that its veil promises is refused.
+_LEAST_OF_PROMISED = 0.5
+#: Of a released cell in memory, about.
+_CELL_BYTES = 24
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a file is released.
+
+    keep_order: rows stay where they stand, which tells what their order tells. again: rows that were released before
+    may be released once more. seed: draws can be repeated, and undone by whoever knows it; for tests. memory: megabytes
+    for batches and buckets. remember_order: keep the private order of the rows in the ledger, for audits.
+    person: a column that says whose row it is: equal rows of one person are drawn alike. few_rows: release a table of
+    very few rows. unverified: write what was drawn even if it contradicts what the veil promises.
+    """
+
+    keep_order: bool = False
+    again: bool = False
+    resume: bool = False
+    seed: int | None = None
+    memory: int = 1024
+    workers: int = 0
+    remember_order: bool = True
+    show_progress: bool = True
+    person: str | None = None
+    few_rows: bool = False
+    unverified: bool = False
+
+
+@dataclass
+class Told:
+    """What a release tells of itself.
+
+    distortion: the mean of all rows as written, by kind of column; empty if it cannot be counted. floor: of a few rows,
+    what of it no draw has a part in. changed: the share of
+    the rows in which a category or a bin is another one. original: a keyed digest of the input rows in their order.
+    warnings: what the curator should know. contradictions: in what it does not keep the veil's word.
+    """
+
+    rows: int = 0
+    distortion: dict[str, float] = field(default_factory=dict)
+    floor: dict[str, float] = field(default_factory=dict)
+    changed: float | None = None
+    original: str = ""
+    sha256: str = ""
+    neutralised: int = 0
+    clipped: dict[str, int] = field(default_factory=dict)
+    earlier_releases: int = 0
+    overlap: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+    contradictions: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> float | None:
+        """The distortion of all kinds of column."""
+        return sum(self.distortion.values()) if self.distortion else None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One release: the input, the veil, the target."""
+
+    source: TableFile
+    encoder: FairEncoder
+    veil_path: Path
+    target: Path
+    options: Options
+
+    @cached_property
+    def veil(self) -> Veil:
+        """The frozen encoder."""
+        veil: Veil = self.encoder.veil_
+        return veil
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The columns."""
+        assert self.veil.table_schema is not None
+        return self.veil.table_schema
+
+    @cached_property
+    def codec(self) -> Codec:
+        """How tables become tensors."""
+        return self.veil.codec
+
+    def encoded(self, table: pa.Table) -> EncodedRows:
+        """The rows of a batch as the encoder sees them."""
+        return self.codec.encode_rows(table.select([column.name for column in self.schema.seen]))
+
+    @cached_property
+    def secret_names(self) -> list[str]:
+        """The sensitive columns that the encoder must see."""
+        return [column.name for column in self.veil.sensitive.columns] if self.veil.sees_sensitive else []
+
+    @cached_property
+    def released_names(self) -> list[str]:
+        """What is written."""
+        return [column.name for column in self.schema.released]
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """What is read of the input."""
+        person = [] if self.options.person is None else [self.options.person]
+        return list(dict.fromkeys([*self.released_names, *self.secret_names, *self.sensitive_names, *person]))
+
+    @cached_property
+    def sensitive_names(self) -> list[str]:
+        """The sensitive columns that the input holds, whether the encoder sees them or not."""
+        return [column.name for column in self.veil.sensitive.columns if column.name in self.source.names]
+
+    @cached_property
+    def families(self) -> dict[str, Any]:
+        """What each column of a CSV file holds."""
+        known = {column.name: column.family for column in (*self.schema.columns, *self.veil.sensitive.columns)}
+        passed = {column.name for column in self.schema.columns if column.role == "pass"}
+        plain = {*passed, self.options.person} - set(self.secret_names)
+        return {name: "string" if name in plain else family for name, family in known.items()}
+
+    @cached_property
+    def workers(self) -> int:
+        """Batches that are drawn at the same time."""
+        return self.options.workers or max(1, min(os.cpu_count() or 1, 8))
+
+    @cached_property
+    def batch_rows(self) -> int:
+        """Rows of a batch: as many as the memory holds for all workers."""
+        bytes_each = 4 * max(self.schema.layout.width, 1) * _COPIES
+        rows = self.options.memory * 2**20 // 2 // (bytes_each * self.workers)
+        return int(min(max(rows, _LEAST_BATCH), _MOST_BATCH))
+
+    @cached_property
+    def buckets(self) -> int:
+        """Into how many parts of the output rows are dealt, so that one fits the memory."""
+        if self.options.keep_order:
+            return 1
+        expected = _CELL_BYTES * len(self.columns) * self.source.expected
+        return min(max(1, math.ceil(4 * expected / (self.options.memory * 2**20))), _MOST_BUCKETS)
+
+    @cached_property
+    def distortion(self) -> Distortion | None:
+        """How far released rows are from the originals; None if the encoder was fitted with a function of its own."""
+        named = self.encoder.distortion
+        known = isinstance(named, str) and named != CUSTOM
+        return make_distortion(named, self.schema.layout, "sampled") if known else None
+
+    def plan(self) -> dict[str, Any]:
+        """What must be the same for a later run to go on with this one; the rows are compared part by part."""
+        return {
+            "columns": list(self.source.names),
+            "veil": sha256_of(self.veil_path),
+            "batch_rows": self.batch_rows,
+            "buckets": self.buckets,
+            "keep_order": self.options.keep_order,
+            "seed": self.options.seed,
+            "person": self.options.person,
+            "format": PLAN_FORMAT,
+            "private": {"release": secrets.token_hex(8), "secret": new_secret().hex()},
+        }
+
+
+def random_source(options: Options, *place: int) -> ByteSource:
+    """The randomness of one batch or bucket: the operating system's, unless a seed was asked for."""
+    if options.seed is None:
+        return SystemRandom()
+    return KeyedStream(b"fairveil release", *map(whole_number_bytes, (options.seed, *place)))
+
+
+def contradictions(told: Told, encoder: FairEncoder) -> list[str]:
+    """In what a release does not keep the word of its veil: more distortion than the budget, or far less movement.
+
+    A veil is a file, and may be forged; and rows may be unlike those it was fitted on. Of a few rows only what no draw
+    has a part in is looked at. Figures of what was drawn are those of single rows, and to hand on only draws that
+    please would tell what was drawn.
+    """
+    found = []
+    held = encoder.distortion_
+    few = told.rows < FEWEST_TOLD
+    measured = told.floor if few else told.distortion
+    if measured:
+        spent = {**measured, "total": sum(measured.values())}
+        limits = encoder.budget if isinstance(encoder.budget, dict) else {"total": encoder.budget}
+        found += [
+            f"Its distortion ({_kind(name)}) is {spent.get(name, 0.0):.4g}, above the budget of {limit:g}."
+            for name, limit in limits.items() if spent.get(name, 0.0) > limit
+        ]  # fmt: skip
+        if not few and told.total is not None and told.total < _LEAST_OF_PROMISED * held.mean:
+            found.append(f"Its distortion is {told.total:.4g}, where the veil promises about {held.mean:.4g}.")
+    if not few and told.changed is not None and held.changed is not None:
+        error = math.sqrt(held.changed * (1.0 - held.changed) / told.rows)
+        if told.changed == 0.0 or told.changed < _LEAST_OF_PROMISED * held.changed - 4.0 * error:
+            found.append(f"{100 * told.changed:.1f} % of its rows are changed, where the veil promises about "
+                         f"{100 * held.changed:.1f} %.")  # fmt: skip
+    return found
+
+
+def refuse_contradictions(told: Told, encoder: FairEncoder, options: Options) -> None:
+    """Stop a release that does not keep the veil's word, unless that was asked for."""
+    told.contradictions = contradictions(told, encoder)
+    if told.contradictions and not options.unverified:
+        raise InputError([
+            *told.contradictions,
+            "Nothing was written. These rows are unlike those the veil was fitted on, or the veil is not what it says. "
+            "Fit a veil to them; or, knowing this, say --unverified: it is then told on the card.",
+        ])  # fmt: skip
+
+
+def refuse_few(rows: int, options: Options, what: str) -> None:
+    """Stop a release of so few rows that what is known of it tells of single ones."""
+    if rows < FEWEST_RELEASED and not options.few_rows:
+        raise InputError(
+            f"There are {rows} {what}, fewer than {FEWEST_RELEASED}. Whoever knows who is in so small a release learns "
+            "from it about single people. Release more rows together; or, knowing this, say --few-rows. Nothing was "
+            "written."
+        )
+
+
+def _kind(name: str) -> str:
+    return "all columns" if name == "total" else f"{name} columns"
+
+
+def plan_digest(plan: dict[str, Any]) -> str:
+    """What was asked for, as one number: a release that is there is known by it."""
+    return hashlib.sha256(json.dumps({**plan, "private": None}).encode()).hexdigest()
+
+
+def check_release(job: Job) -> None:
+    """Everything that can be known before a row is read; all problems at once."""
+    if job.encoder.release != "sampled":
+        raise InputError(
+            "This veil releases probabilities, which carry S in their fine structure. Fit one with release='sampled'."
+        )
+    file = job.source.path.name
+    missing = [name for name in job.columns if name not in job.source.names]
+    # Where columns are missing the first line may be no header but data: then its cells are not shown.
+    problems = [
+        f"Column {f'number {i + 1}' if missing else repr(name)} of {file} has no role in the veil's schema. Remove it "
+        "from the file, or give it a role and fit again."
+        for i, name in enumerate(job.source.names)
+        if name not in job.schema.names and name not in job.secret_names and name != job.options.person
+    ]
+    problems += [f"Column {name!r} is missing from {file}." for name in missing]
+    if job.source.rows == 0:
+        problems.append(f"{job.source.path.name} has no rows.")
+    if job.target.suffix.lower() == ".csv":
+        problems += [f"A spreadsheet would run the name of column {shown(name)}. Rename it, or write a .parquet file."
+                     for name in job.released_names if is_formula(name)]  # fmt: skip
+        words = ", ".join(NULL_WORDS[1:])
+        problems += [f"Column {column.name!r} has a category that means 'no value' in a CSV file ({words}). Write a "
+                     ".parquet file, or rename the category."
+                     for column in job.schema.seen if set(column.categories) & set(NULL_WORDS)]  # fmt: skip
+    told = [name for name in (c.name for c in job.veil.sensitive.columns) if name in job.released_names]
+    problems += [f"The veil would release the sensitive column {name!r}. Fit one that does not." for name in told]
+    if problems:
+        raise InputError(problems[:20] + ([f"... and {len(problems) - 20} more."] if len(problems) > 20 else []))

@@ -1,0 +1,282 @@
+"""What was released with a veil: a private folder beside it, so that no row is released twice by accident.
+
+Two releases of the same rows average the noise away. The ledger remembers a small keyed sketch of the rows of every
+release, tells how much of a new input was released before, and keeps the order in which rows were written, which an
+audit of the file needs and no one else may have. Its key also seals audits and certificates, so that nothing else is
+entered on a card.
+
+A ledger belongs to a veil by the SHA-256 of the veil's content. Where it lies is noted in the user's state folder, so
+that a copy of the veil in another folder finds it too.
+"""
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil._utils.atomic import PRIVATE, replacing, sha256_of, write_whole
+from fairveil._utils.errors import InputError
+from fairveil.workflows.release.sketch import Overlap, Sketch, overlap, same_rows
+
+#: The share of an input, beyond chance, that may have been released before without a word.
+MOST_OVERLAP = 0.02
+#: Where ledgers are noted; by default the user's state folder.
+STATE_VARIABLE = "FAIRVEIL_STATE_HOME"
+_FORMAT = "fairveil-ledger-2"
+_KEY_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One release.
+
+    release: a random name. sha256: of the file as written. plan: a digest of what was asked for. original: a keyed
+    digest of the input rows in their order. distortion: the mean of all rows as written, by kind of column; empty where
+    it was not measured. sketch, counts: the smallest hashes of the input rows and how often each occurs.
+    """
+
+    release: str
+    sha256: str
+    rows: int
+    shuffled: bool
+    plan: str
+    original: str
+    distortion: dict[str, float]
+    sketch: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Read what `asdict` gave."""
+        return cls(**{**values, "sketch": tuple(values["sketch"]), "counts": tuple(values["counts"])})
+
+
+class Ledger:
+    """The releases of one veil, known by its SHA-256. Without the key hashes tell nothing of rows."""
+
+    def __init__(self, folder: Path, veil_sha256: str) -> None:
+        self.folder = folder
+        self.veil_sha256 = veil_sha256
+        self._book = self._read()
+
+    @classmethod
+    def of(cls, veil: Path) -> Self:
+        """The ledger of a veil: the folder beside it, or that of the veil of which it is a copy."""
+        sha256 = sha256_of(veil)
+        beside = veil.absolute().with_name(f"{veil.name}.ledger")
+        noted = _noted(sha256)
+        known = [folder for folder in dict.fromkeys([beside, *([noted] if noted else [])])
+                 if (folder / _book_name(sha256)).exists()]  # fmt: skip
+        ledgers = [cls(folder, sha256) for folder in known] or [cls(beside, sha256)]
+        if len({ledger._book["key"] for ledger in ledgers}) > 1:
+            raise InputError(
+                f"Two ledgers know releases of this veil, {ledgers[0].folder} and {ledgers[1].folder}, and cannot be "
+                "compared. Use the veil that lies beside the one with the releases that count."
+            )
+        first = ledgers[0]
+        known_names = {entry.release for entry in first.entries}
+        first._copied = [e for other in ledgers[1:] for e in other.entries if e.release not in known_names]
+        return first
+
+    #: Entries of another copy of this ledger.
+    _copied: list[Entry] = []  # noqa: RUF012
+
+    @property
+    def key(self) -> bytes:
+        """The secret by which rows are hashed."""
+        return bytes.fromhex(self._book["key"])
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All releases, the oldest first."""
+        return [Entry.from_dict(row) for row in self._book["releases"]] + self._copied
+
+    def prepare(self) -> None:
+        """Make sure that entries can be written, before a row is drawn."""
+        try:
+            with self.locked():
+                write_whole(self._book_path, json.dumps(self._book).encode(), PRIVATE)
+        except OSError as error:
+            raise InputError(
+                f"The ledger {self.folder} cannot be written ({error.strerror}), so it would not be known what was "
+                "released. Copy the veil to a folder of yours and release from there. Nothing was written."
+            ) from None
+        _note(self.veil_sha256, self.folder)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else enters a release; what others entered before is known."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self._check_folder()
+        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self._book_path.exists():
+                self._book = self._read()
+            yield
+        finally:
+            os.close(lock)
+
+    def earlier(self, sketch: Sketch, own: str) -> tuple[float, int]:
+        """The share of these rows, beyond chance, that earlier releases hold, and how many releases hold some.
+
+        own: the name of the release at hand, which may have been entered before it was interrupted.
+        """
+        others = [Sketch.of(entry.sketch, entry.counts) for entry in self.entries if entry.release != own]
+        each = [Overlap(1.0, 1.0) if same_rows(sketch, other) else overlap(sketch, [other]) for other in others]
+        together = overlap(sketch, others)
+        holding = sum(found.sure > MOST_OVERLAP for found in each)
+        if together.sure > MOST_OVERLAP and not holding:
+            holding = sum(found.share > 0.0 for found in each)
+        return max([together.share, *(found.share for found in each)]) if holding else 0.0, holding
+
+    def refuse_repeated(self, sketch: Sketch, own: str, what: str) -> None:
+        """Stop a second release of the same rows (or images)."""
+        share, releases = self.earlier(sketch, own)
+        if releases:
+            raise InputError(
+                f"About {100 * share:.0f} % of these {what} were released with this veil before. Releases of the same "
+                f"{what} average the noise away, so nothing was written. Hand on the earlier release, or say --again: "
+                "what all of them tell together is then measured."
+            )
+
+    def enter(self, entry: Entry) -> None:
+        """Write down a release before it gets its name. To be called while `locked`."""
+        others = [row for row in self._book["releases"] if row["release"] != entry.release]
+        self._book["releases"] = [*others, asdict(entry)]
+        write_whole(self._book_path, json.dumps(self._book).encode(), PRIVATE)
+
+    @contextmanager
+    def order_file(self, release: str) -> Iterator[BinaryIO]:
+        """A file for the input row of each released row. It lies in the ledger from its first byte."""
+        with replacing(self._order_path(release), PRIVATE) as partial, partial.open("wb") as file:
+            yield file
+
+    def forget_order(self, release: str) -> None:
+        """Remove the order of a release."""
+        self._order_path(release).unlink(missing_ok=True)
+
+    def find(self, sha256: str) -> Entry | None:
+        """The release with this content."""
+        return next((entry for entry in self.entries if entry.sha256 == sha256), None)
+
+    def order(self, entry: Entry) -> NDArray[np.int64] | None:
+        """Of which input row each released row is; None if that was not kept."""
+        if not entry.shuffled:
+            return np.arange(entry.rows)
+        path = self._order_path(entry.release)
+        if not path.exists():
+            return None
+        order = np.fromfile(path, dtype=np.int64)
+        if len(order) != entry.rows or not np.array_equal(np.sort(order), np.arange(entry.rows)):
+            raise InputError(f"The order of this release in {self.folder.name} is damaged. Restore the ledger.")
+        return order
+
+    def seal(self, values: dict[str, Any]) -> str:
+        """What only the owner of this ledger can compute from plain values (without their own "seal")."""
+        plain = json.loads(json.dumps({k: v for k, v in values.items() if k != "seal"}))  # as a file would hold it
+        text = json.dumps(plain, sort_keys=True, ensure_ascii=True)
+        return hmac.new(b"fairveil seal" + self.key, text.encode(), hashlib.sha256).hexdigest()
+
+    def sealed(self, values: dict[str, Any]) -> bool:
+        """Whether plain values carry the seal of this ledger."""
+        return hmac.compare_digest(str(values.get("seal")).encode(), self.seal(values).encode())
+
+    @classmethod
+    def holding(cls, sha256: str, folders: Sequence[Path]) -> tuple[Self, Entry] | None:
+        """The ledger, in one of these folders or noted in the state folder, that knows a release by its content."""
+        found = [path for folder in folders for path in sorted(folder.glob("*.veil.ledger"))]
+        for place in dict.fromkeys([*found, *_all_noted()]):
+            for book in sorted(place.glob("book-*.json")):
+                ledger = cls(place, book.name.removeprefix("book-").removesuffix(".json"))
+                entry = ledger.find(sha256)
+                if entry is not None:
+                    return ledger, entry
+        return None
+
+    def _order_path(self, release: str) -> Path:
+        return self.folder / f"order-{release}"
+
+    @property
+    def _book_path(self) -> Path:
+        return self.folder / _book_name(self.veil_sha256)
+
+    def _check_folder(self) -> None:
+        """Whoever could write to the ledger could lift its secrets or change what it remembers."""
+        status = self.folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise InputError(f"The ledger {self.folder} is not a folder of yours. Find out who made it, and remove it.")
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            raise InputError(
+                f"The ledger {self.folder} is open to others. If it is yours and nobody changed it: chmod 700 it."
+            )
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            self._check_folder()
+            book = json.loads(self._book_path.read_text("utf-8"))
+            right = book["format"] == _FORMAT and book["veil"] == self.veil_sha256 and len(book["key"]) > 0
+            bytes.fromhex(book["key"])
+            [Entry.from_dict(row) for row in book["releases"]]
+        except FileNotFoundError:
+            key = secrets.token_hex(_KEY_BYTES)
+            return {"format": _FORMAT, "veil": self.veil_sha256, "key": key, "releases": []}
+        except InputError:
+            raise
+        except (ValueError, KeyError, TypeError, RecursionError):
+            right = False
+        if not right:
+            raise InputError(
+                f"The ledger {self.folder.name} cannot be read. Restore it: without it nobody knows what was released."
+            )
+        return dict(book)
+
+
+def _book_name(veil_sha256: str) -> str:
+    return f"book-{veil_sha256}.json"
+
+
+def _state_folder() -> Path | None:
+    given = os.environ.get(STATE_VARIABLE)
+    if given:
+        return Path(given)
+    with suppress(RuntimeError):  # no home
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fairveil"
+    return None
+
+
+def _note(veil_sha256: str, folder: Path) -> None:
+    """Note where the ledger of a veil lies. Without a state folder that can be written, it is found beside it only."""
+    state = _state_folder()
+    if state is None:
+        return
+    with suppress(OSError):
+        (state / "ledgers").mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(state / "ledgers" / veil_sha256, str(folder.absolute()).encode(), PRIVATE)
+
+
+def _noted(veil_sha256: str) -> Path | None:
+    state = _state_folder()
+    with suppress(OSError, ValueError):
+        if state is not None:
+            return Path((state / "ledgers" / veil_sha256).read_text("utf-8"))
+    return None
+
+
+def _all_noted() -> list[Path]:
+    state = _state_folder()
+    if state is None or not (state / "ledgers").is_dir():
+        return []
+    found = (_noted(path.name) for path in sorted((state / "ledgers").iterdir()))
+    return [path for path in found if path is not None and path.is_dir()]

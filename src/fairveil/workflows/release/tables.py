@@ -1,0 +1,419 @@
+"""A censored copy of a table on disk, of any size: read, drawn, shuffled and written in batches.
+
+Two passes. The first draws each batch and stores it as a part, its rows dealt at random to buckets. The second takes
+one bucket after another from all parts, shuffles its rows and writes them: together a uniform permutation of all rows,
+in the memory of one bucket. Parts are whole files, so that an interrupted release goes on without drawing any of their
+rows again.
+"""
+
+import hashlib
+import json
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairveil._utils.atomic import put_in_place, replacing, sha256_of
+from fairveil._utils.errors import ClippedWarning, InputError
+from fairveil._utils.progress import progress
+from fairveil._utils.randomness import ByteSource, RowStream, whole_number_bytes
+from fairveil.data.table_codec import EncodedRows
+from fairveil.objectives.distortion import KINDS
+from fairveil.objectives.distortion import Release as Released
+from fairveil.workflows.reading import is_text
+from fairveil.workflows.release.job import (
+    FEWEST_TOLD,
+    Job,
+    Options,
+    Told,
+    check_release,
+    plan_digest,
+    random_source,
+    refuse_contradictions,
+    refuse_few,
+)
+from fairveil.workflows.release.ledger import Entry, Ledger
+from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest, row_hashes, tells_rows_apart
+from fairveil.workflows.release.workspace import is_unfinished, workplace
+from fairveil.workflows.writing import TableWriter, written_schema
+
+#: Where a released row stood in the input; only parts hold it.
+_PLACE = "\x00place"
+#: Of a column that is passed on, the share of a batch that must share its values with others, and how many values there
+#: must be at least, for it to be taken for the name of a person.
+_REPEATED, _FEWEST_PEOPLE = 0.01, 100
+_CHANGED = "{name} is not the file of which the interrupted release was made. Leave --resume out to begin anew."
+_DAMAGED = "The interrupted work holds a damaged or foreign part. Leave --resume out to begin anew."
+
+
+def release_table(job: Job, before_naming: Callable[[Told], None]) -> Told | None:
+    """Write a censored copy of a table. The target is complete, or as it was.
+
+    before_naming: called when the file is complete and has not yet its name: what it raises stops the release. None is
+    returned if `resume` finds that the release was finished before it was interrupted.
+    """
+    check_release(job)
+    ledger = Ledger.of(job.veil_path)
+    asked = job.plan()
+    if job.options.resume and not is_unfinished(job.target) and _is_done(job, ledger, asked):
+        return None
+    ledger.prepare()
+    with (
+        workplace(job.target, asked, resume=job.options.resume) as (folder, plan),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", ClippedWarning)  # they are counted, and told on the card
+        private = plan["private"]
+        release = Release(job, folder, ledger, str(private["release"]), bytes.fromhex(private["secret"]))
+        _draw_parts(release)
+        return _gather(release, before_naming, plan_digest(asked))
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release at work: where its parts are, what it is called, and by which secret rows of one person are drawn."""
+
+    job: Job
+    folder: Path
+    ledger: Ledger
+    name: str
+    secret: bytes
+
+    def part_path(self, index: int) -> Path:
+        """Where a part is stored."""
+        return self.folder / f"part-{index:08d}.arrow"
+
+
+def _is_done(job: Job, ledger: Ledger, asked: dict[str, Any]) -> bool:
+    """Whether the target is a finished release of this very input."""
+    entry = ledger.find(sha256_of(job.target)) if job.target.is_file() else None
+    if entry is None or entry.plan != plan_digest(asked):
+        return False
+    return entry.original == original_digest(job, ledger.key)
+
+
+def original_digest(job: Job, key: bytes) -> str:
+    """The digest of all input rows in their order, as a release of them notes it."""
+    total = np.zeros(2, dtype=np.uint64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ClippedWarning)
+        for number, table in enumerate(job.source.batches(job.columns, job.families, job.batch_rows)):
+            total += ordered_digest(_identities(job, table, job.encoded(table), key), number * job.batch_rows)
+    return total.tobytes().hex()
+
+
+def _draw_parts(release: Release) -> None:
+    """The first pass: draw and store every batch that is not there yet; of the others, compare the rows."""
+    job = release.job
+    done = {int(path.stem.removeprefix("part-")) for path in release.folder.glob("part-*.arrow")}
+    total = max(1, job.source.expected)
+    begun = time.monotonic()
+    with progress(total, f"Drawing {job.source.path.name}", job.options.show_progress, unit="rows") as report:
+        seen = 0
+
+        def drawn(numbered: tuple[int, pa.Table]) -> int:
+            index, table = numbered
+            try:
+                rows = job.encoded(table)
+                hashes = row_hashes(rows.codes, release.ledger.key)
+                identities = _identities(job, table, rows, release.ledger.key)
+                if index == 0 and not job.options.again:  # the same file again is refused after its first batch
+                    release.ledger.refuse_repeated(Sketch.of(hashes), release.name, "rows")
+                if index in done:
+                    _refuse_changed(release, index, identities)
+                else:
+                    _draw_part(release, table, rows, index, hashes, identities)
+            except InputError as error:
+                start = index * job.batch_rows
+                where = f"(Rows are counted from row {start} of {job.source.path.name}.)" if start else ""
+                raise InputError([*error.problems, *([where] if where else [])]) from None
+            return int(table.num_rows)
+
+        batches = enumerate(job.source.batches(job.columns, job.families, job.batch_rows))
+        count = 0
+        for rows in _concurrently(drawn, batches, job.workers):
+            seen, count = seen + rows, count + 1
+            rate = seen / (time.monotonic() - begun)
+            report(min(seen, total), f"{rate:,.0f} rows per second")
+        report(total)
+    if not seen:
+        raise InputError(f"{job.source.path.name} has no rows.")
+    if any(index >= count for index in done):
+        raise InputError(_CHANGED.format(name=job.source.path.name))
+    refuse_few(seen, job.options, "rows")
+
+
+def _refuse_changed(release: Release, index: int, identities: Hashes) -> None:
+    """A part that was drawn before the interruption must be of the rows that stand there now."""
+    stored = _metadata(_part(release.part_path(index)))[b"rows_digest"]
+    if stored != ordered_digest(identities, index * release.job.batch_rows).tobytes():
+        raise InputError(_CHANGED.format(name=release.job.source.path.name))
+
+
+def _concurrently(
+    work: Callable[[tuple[int, pa.Table]], int], items: Iterator[tuple[int, pa.Table]], workers: int
+) -> Iterator[int]:
+    """Results as they come; no more items are read ahead than there are workers."""
+    # A batch on its share of the cores: encoding and decoding do not spread over several by themselves.
+    threads = torch.get_num_threads()
+    share = partial(torch.set_num_threads, max(1, (os.cpu_count() or 1) // workers))
+    with ThreadPoolExecutor(workers, initializer=share) as pool:
+        pending: set[Future[int]] = set()
+        try:
+            for item in items:
+                pending.add(pool.submit(work, item))
+                if len(pending) > workers:
+                    finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    yield from (future.result() for future in finished)
+            yield from (future.result() for future in pending)
+        except BaseException:
+            for future in pending:
+                future.cancel()
+            raise
+        finally:
+            torch.set_num_threads(threads)
+
+
+def _identities(job: Job, table: pa.Table, rows: EncodedRows, key: bytes) -> Hashes:
+    """Keyed hashes of what the encoder sees of each row and of S: an audit must be of these rows, in this order."""
+    known = [_value_codes(table[name]) for name in job.sensitive_names]
+    return row_hashes(np.column_stack([rows.codes, *known]), key)
+
+
+def _value_codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """A number for each value, the same in a file of any kind."""
+    if not is_text(column.type):
+        numbers = pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy(zero_copy_only=False)
+        return np.ascontiguousarray(numbers + 0.0).view(np.int64)
+    coded = column.combine_chunks().dictionary_encode()
+    words = [hashlib.blake2b(value.encode(), digest_size=8).digest() for value in coded.dictionary.to_pylist()]
+    codes = np.frombuffer(b"".join([*words, bytes(8)]), dtype=np.int64)
+    return np.asarray(codes[pc.fill_null(coded.indices, len(words)).to_numpy(zero_copy_only=False).astype(np.int64)])
+
+
+def _source(release: Release, table: pa.Table, rows: EncodedRows, index: int) -> ByteSource:
+    """Where the draws of a batch come from; with `person`, equal rows of one person are drawn alike."""
+    job = release.job
+    if job.options.person is None:
+        return random_source(job.options, 0, index)
+    secret = release.secret if job.options.seed is None else whole_number_bytes(job.options.seed)
+    whose = [
+        str(value).encode() if value is not None else _nobody(job.options, index * job.batch_rows + row)
+        for row, value in enumerate(table[job.options.person].to_pylist())
+    ]
+    shown = [] if not job.secret_names else [job.veil.sensitive.classes_of(table.select(job.secret_names)).numpy()]
+    codes = np.column_stack([rows.codes, *shown])
+    keys = [hashlib.sha256(b"%d:%b" % (len(person), person) + code.tobytes()).digest()
+            for person, code in zip(whose, codes, strict=True)]  # fmt: skip
+    return RowStream(secret, np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), -1))
+
+
+def _nobody(options: Options, place: int) -> bytes:
+    """A name for a row without one: a person of its own."""
+    return b"\x00" + (os.urandom(16) if options.seed is None else whole_number_bytes(place))
+
+
+def _draw_part(
+    release: Release, table: pa.Table, rows: EncodedRows, index: int, hashes: Hashes, identities: Hashes
+) -> None:
+    job = release.job
+    secret = table.select(job.secret_names) if job.secret_names else None
+    released, values = job.veil.apply_to(
+        table.select(job.released_names), rows, secret, _source(release, table, rows, index)
+    )
+    released = released.cast(written_schema(job.schema))
+    start = index * job.batch_rows
+    released = released.append_column(_PLACE, pa.array(start + np.arange(table.num_rows)))
+    bucket = np.zeros(table.num_rows, dtype=np.int64)
+    if job.buckets > 1:
+        keys = random_source(job.options, 2, index).keys(table.num_rows)
+        bucket = (keys % np.uint64(job.buckets)).astype(np.int64)
+    by_bucket = released.take(pa.array(np.argsort(bucket, kind="stable"))).combine_chunks()
+    ends = np.cumsum(np.bincount(bucket, minlength=job.buckets))
+    sketch = Sketch.of(hashes)
+    metadata = {
+        "release": release.name,
+        "index": str(index),
+        "rows": str(table.num_rows),
+        "rows_digest": ordered_digest(identities, start).tobytes(),
+        "distortion": _measured(job, rows, values).tobytes(),
+        "sketch": sketch.hashes.tobytes(),
+        "counts": sketch.counts.tobytes(),
+        "clipped": json.dumps(_clipped(job, table)),
+        "repeats": json.dumps(_repeats(job, table)),
+    }
+    with replacing(release.part_path(index)) as partial:
+        schema = by_bucket.schema.with_metadata(metadata)
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, schema, options=options) as writer:
+            for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+                piece = by_bucket.slice(int(begin), int(end - begin)).combine_chunks()
+                batches = piece.to_batches() or [pa.RecordBatch.from_pylist([], schema=by_bucket.schema)]
+                writer.write_batch(batches[0].replace_schema_metadata(metadata))
+
+
+def _measured(job: Job, rows: EncodedRows, values: Tensor) -> NDArray[np.float64]:
+    """Sums over rows as written: the distortion by kind, how many rows were counted, how many are changed; and of a few
+    rows what no draw has a part in.
+    """
+    layout = job.schema.layout
+    grouped = layout.grouped if layout.group_width else slice(None)
+    changed = float((values[:, grouped] != rows.x[:, grouped]).any(dim=1).sum())
+    if job.distortion is None:
+        return np.array([0.0] * len(KINDS) + [0.0, changed, 0.0, 0.0])
+    # A kept number is released to its last digit, which a tensor does not hold.
+    written = torch.where(torch.from_numpy(layout.kept), rows.original, values) if layout.kept.any() else values
+    parts = job.distortion.realised(Released(written, written[..., layout.grouped]), rows.original)
+    floor = [0.0] * len(KINDS)
+    if len(written) < FEWEST_TOLD and job.distortion.is_additive:
+        floor = job.distortion.unchanged(rows.x, rows.original).double().sum(dim=0).tolist()
+    return np.array([*parts.double().sum(dim=0).tolist(), float(len(written)), changed, *floor])
+
+
+def _repeats(job: Job, table: pa.Table) -> list[str]:
+    """Columns that are passed on, and of which many rows of a batch share a value: several rows of one person?"""
+    if job.options.person is not None:
+        return []
+    found = []
+    for column in job.schema.columns:
+        if column.role == "pass" and table.num_rows:
+            distinct = pc.count_distinct(table[column.name], mode="only_valid").as_py()
+            if 2 <= distinct < (1.0 - _REPEATED) * table.num_rows and distinct > _FEWEST_PEOPLE:
+                found.append(column.name)
+    return found
+
+
+def _clipped(job: Job, table: pa.Table) -> dict[str, int]:
+    """How many numbers of each column lie beyond the schema's range."""
+    found = {}
+    for column in job.schema.layout.numbers:
+        values = table[column.name].to_numpy(zero_copy_only=False).astype(np.float64)
+        low = -math.inf if column.lower is None else column.lower
+        high = math.inf if column.upper is None else column.upper
+        outside = int(((values < low) | (values > high)).sum())
+        if outside:
+            found[column.name] = outside
+    return found
+
+
+def _gather(release: Release, before_naming: Callable[[Told], None], digest: str) -> Told:
+    """The second pass: bucket after bucket in a random order, then the ledger, then the name."""
+    job, ledger = release.job, release.ledger
+    paths = sorted(release.folder.glob("part-*.arrow"))
+    told, sketch = _summary(release, paths)
+    refuse_contradictions(told, job.encoder, job.options)
+    suffix = job.target.suffix.lower()
+    finished = release.folder / f"finished{suffix}"
+    remembered = not job.options.keep_order and job.options.remember_order
+    try:
+        with (
+            progress(job.buckets, f"Writing {job.target.name}", job.options.show_progress, unit="parts") as report,
+            ledger.order_file(release.name) if remembered else nullcontext() as places,
+            TableWriter(finished, suffix, written_schema(job.schema)) as writer,
+        ):
+            for bucket in range(job.buckets):
+                for rows in _of_bucket(paths, bucket, job):
+                    if places is not None:
+                        places.write(rows[_PLACE].to_numpy().tobytes())
+                    writer.write(rows.drop_columns([_PLACE]))
+                report(bucket + 1)
+        told.neutralised = writer.neutralised
+        told.sha256 = sha256_of(finished)
+        # From here on nobody else enters a release: what is on the card is so when the file gets its name.
+        with ledger.locked():
+            told.overlap, told.earlier_releases = ledger.earlier(sketch, release.name)
+            if not job.options.again:
+                ledger.refuse_repeated(sketch, release.name, "rows")
+            before_naming(told)
+            hashes, counts = (tuple(int(value) for value in values) for values in (sketch.hashes, sketch.counts))
+            ledger.enter(Entry(release.name, told.sha256, told.rows, not job.options.keep_order, digest, told.original,
+                               told.distortion, hashes, counts))  # fmt: skip
+            put_in_place(finished, job.target)
+    except BaseException:
+        if ledger.find(told.sha256) is None:
+            ledger.forget_order(release.name)
+        raise
+    return told
+
+
+def _of_bucket(paths: list[Path], bucket: int, job: Job) -> Iterator[pa.Table]:
+    """The rows of a bucket, shuffled; without shuffling part after part, so that memory holds one."""
+    parts = (_part(path).get_batch(bucket) for path in paths)
+    if job.options.keep_order:
+        yield from (pa.Table.from_batches([part]).replace_schema_metadata(None) for part in parts)
+        return
+    rows = pa.concat_tables([pa.Table.from_batches([part]).replace_schema_metadata(None) for part in parts])
+    yield rows.take(pa.array(np.argsort(random_source(job.options, 1, bucket).keys(rows.num_rows), kind="stable")))
+
+
+def _part(path: Path) -> pa.ipc.RecordBatchFileReader:
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path)))
+    except (pa.ArrowException, OSError):
+        raise InputError(_DAMAGED) from None
+
+
+def _metadata(part: pa.ipc.RecordBatchFileReader) -> dict[bytes, bytes]:
+    return dict(part.schema.metadata or {})
+
+
+def _summary(release: Release, paths: list[Path]) -> tuple[Told, Sketch]:
+    """What the parts tell of themselves; each must be a part of this release, in its place, with all its rows once."""
+    told, sketch, sums = Told(), Sketch.empty(), np.zeros(2 * len(KINDS) + 2)
+    digest, repeats = np.zeros(2, dtype=np.uint64), set()
+    for index, path in enumerate(paths):
+        metadata = _metadata(_part(path))
+        try:
+            right = metadata[b"release"] == release.name.encode() and int(metadata[b"index"]) == index
+            rows = int(metadata[b"rows"])
+            sums += np.frombuffer(metadata[b"distortion"], dtype=np.float64)
+            digest += np.frombuffer(metadata[b"rows_digest"], dtype=np.uint64)
+            hashes = np.frombuffer(metadata[b"sketch"], dtype=np.uint64)
+            counts = np.frombuffer(metadata[b"counts"], dtype=np.int64)
+            clipped = json.loads(metadata[b"clipped"])
+            repeats |= set(json.loads(metadata[b"repeats"]))
+        except (KeyError, ValueError):
+            raise InputError(_DAMAGED) from None
+        if not right or not _has_its_rows(path, index * release.job.batch_rows, rows):
+            raise InputError(_DAMAGED)
+        sketch = sketch + Sketch.of(hashes, counts)
+        told.rows += rows
+        for name, count in clipped.items():
+            told.clipped[name] = told.clipped.get(name, 0) + count
+    told.original = digest.tobytes().hex()
+    kinds, (counted, changed), floor = sums[: len(KINDS)], sums[len(KINDS) : len(KINDS) + 2], sums[len(KINDS) + 2 :]
+    if counted:
+        told.distortion = dict(zip(KINDS, (kinds / counted).tolist(), strict=True))
+        told.floor = dict(zip(KINDS, (floor / counted).tolist(), strict=True))
+    told.changed = float(changed / told.rows)
+    told.warnings += [
+        f"Column {name!r} is passed on, and many rows share its values. If it says whose row it is, rows of one person "
+        f"that are drawn apart tell more than one alone: say --person {name}." for name in sorted(repeats)
+    ]  # fmt: skip
+    if not tells_rows_apart(sketch):
+        told.warnings.append("Nearly all rows equal others, so that the ledger knows this whole input again, but no "
+                             "part of it. Release each row once.")  # fmt: skip
+    return told, sketch
+
+
+def _has_its_rows(path: Path, start: int, rows: int) -> bool:
+    """Whether a part holds the rows from `start` on, each of them once."""
+    schema = _part(path).schema
+    options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(_PLACE)])
+    part = pa.ipc.open_file(pa.memory_map(str(path)), options=options)
+    batches = [part.get_batch(i).column(0).to_numpy() for i in range(part.num_record_batches)]
+    return np.array_equal(np.sort(np.concatenate(batches)), start + np.arange(rows))

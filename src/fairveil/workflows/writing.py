@@ -1,0 +1,123 @@
+"""Released tables on disk: nothing in a file but its rows.
+
+No index, no library's metadata, no statistics, no dictionaries; row groups of one size. Types and decimals are those
+of the schema.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from fairveil._utils.errors import InputError
+from fairveil.data.columns import Column
+from fairveil.data.schema import Schema
+
+#: Rows of a row group, whatever the rows are.
+GROUP_ROWS = 65_536
+SUFFIXES = (".csv", ".parquet")
+#: A spreadsheet runs a cell that begins with one of these, perhaps behind blanks; the last four are wide forms.
+_FORMULA = r"^\s*[=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}]|^[\t\r\n]"
+_FORMULA_START = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+class _Sink(Protocol):
+    def write_table(self, table: pa.Table) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TableWriter:
+    """Writes released rows to a CSV or Parquet file, by the name's ending; a context manager."""
+
+    def __init__(self, path: Path, suffix: str, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.neutralised = 0
+        self._csv = suffix == ".csv"
+        self._waiting: list[pa.Table] = []
+        self._rows = 0
+        self._sink: _Sink
+        if self._csv:
+            options = pacsv.WriteOptions(quoting_style="needed")
+            self._sink = pacsv.CSVWriter(path, schema, write_options=options)
+        else:
+            self._sink = pq.ParquetWriter(
+                path, schema, compression="zstd", use_dictionary=False, write_statistics=False, store_schema=False,
+                write_page_checksum=True,
+            )  # fmt: skip
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows; full groups are written at once."""
+        table = table.cast(self.schema)
+        if self._csv:
+            table, count = neutralised(table)
+            self.neutralised += count
+        self._waiting.append(table)
+        self._rows += table.num_rows
+        while self._rows >= GROUP_ROWS:
+            whole = pa.concat_tables(self._waiting)
+            self._sink.write_table(whole.slice(0, GROUP_ROWS).combine_chunks())
+            rest = whole.slice(GROUP_ROWS)
+            self._waiting, self._rows = [rest], rest.num_rows
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and self._rows:
+                self._sink.write_table(pa.concat_tables(self._waiting).combine_chunks())
+        finally:
+            self._sink.close()
+
+
+def check_target(path: Path, suffixes: Sequence[str] = SUFFIXES) -> Path:
+    """A name to write to that can be one."""
+    if path.suffix.lower() not in suffixes:
+        raise InputError(f"The name {path.name!r} must end in {' or '.join(suffixes)}.")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder. Name a file.")
+    if not path.parent.is_dir():
+        raise InputError(f"There is no folder {path.parent} to write {path.name} to.")
+    return path
+
+
+def written_schema(schema: Schema) -> pa.Schema:
+    """The arrow types of a release, from the schema alone. Columns that pass are text."""
+    return pa.schema([pa.field(column.name, _written_type(column)) for column in schema.released])
+
+
+def _written_type(column: Column) -> pa.DataType:
+    if column.family == "string" or column.role == "pass":
+        return pa.string()
+    if column.family == "boolean":
+        return pa.bool_()
+    whole = column.kind == "integer" and column.grid is not None and float(column.grid).is_integer()
+    codes = column.kind == "categorical" and all(float(value).is_integer() for value in column.categories)
+    return pa.int64() if whole or codes else pa.float64()
+
+
+def is_formula(text: str) -> bool:
+    """Whether a spreadsheet would run this text."""
+    return text.lstrip().startswith(_FORMULA_START)
+
+
+def neutralised(table: pa.Table) -> tuple[pa.Table, int]:
+    """Text cells that a spreadsheet would run get an apostrophe in front; and how many they were."""
+    count = 0
+    for i, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            risky = pc.fill_null(pc.match_substring_regex(table[field.name], _FORMULA), False)
+            found = int(pc.sum(risky).as_py() or 0)
+            if found:
+                count += found
+                quoted = pc.binary_join_element_wise("'", table[field.name], "")
+                table = table.set_column(i, field, pc.if_else(risky, quoted, table[field.name]))
+    return table, count
