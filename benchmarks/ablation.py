@@ -13,17 +13,17 @@ import argparse
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pandas as pd
 
 from common import fit_and_judge
-from fairveil import FairFrontier
+from fairveil import FairEncoder, FairFrontier, Training
 from fairveil.auditing import probe
 from fairveil.datasets import load_adult
 from fairveil.datasets.adult import Case
+from fairveil.encoders import make_architecture
 from fairveil.objectives import AlphaLoss
-from fairveil.training import default_training
 from variants import PLAYED, PRICES
 
 DRAWS = 4
@@ -33,15 +33,15 @@ VARIANTS: dict[str, dict] = {
     "whole records only": {"levels": 1},
     "no game: gates as they start": {"steps": 1},
     "five levels of columns": {"levels": 5},
-    "lessons: 500": {"lessons": 500},
-    "lessons: 3000": {"lessons": 3000},
+    "pretraining: 500 steps": {"pretraining_steps": 500},
+    "pretraining: 3000 steps": {"pretraining_steps": 3000},
     "matchings: of 200 rows": {"matched_rows": 200},
     "matchings: of 2000 rows": {"matched_rows": 2000},
     "three adversary steps": {"adversary_steps": 3},
     "two adversaries": {"adversary_hidden": ((128, 128), (256,))},
     "adversaries drawn anew three times": {"restarts": 3},
     "no average": {"average": 0.0},
-    "no rise": {"rise": 0.0},
+    "no warm-up": {"warm_up": 0.0},
     "no spending": {"spending": 0.0},
     "wide adversary: 512-512": {"adversary_hidden": ((512, 512),)},
     "minibatches of 4096": {"batch_size": 4096},
@@ -69,18 +69,29 @@ def row(name: str, changes: dict, seed: int, budgets: Sequence[float], case: Cas
     train, _ = load_adult(case)
     parts = [(train.X.iloc[i], train.S.iloc[i], train.targets["salary"].iloc[i]) for i in fit_and_judge(len(train))]
     start = time.monotonic()
-    architecture = changes.get("architecture", "transport")
-    settings = {name: value for name, value in changes.items() if name not in ("architecture", "loss")}
-    training = replace(default_training(architecture), **settings)
-    frontier = FairFrontier(budgets, architecture=architecture, sees_sensitive=True, training=training,
-                            loss=changes.get("loss", "log"), random_state=seed, progress=False,
-                            unseen="most_frequent")  # fmt: skip
+    architecture = make_architecture(changes.get("architecture", "transport"))
+    own = {field.name for field in fields(architecture)}
+    architecture = replace(architecture, **{name: value for name, value in changes.items() if name in own})
+    settings = {name: value for name, value in changes.items() if name not in {*own, "architecture", "loss"}}
+    training = Training(**{"pretraining_steps": 1000, **settings})  # whatever the steps of the game
+    frontier = FairFrontier(
+        FairEncoder(
+            architecture=architecture,
+            sees_sensitive=True,
+            training=training,
+            loss=changes.get("loss", "log"),
+            random_state=seed,
+            verbose=False,
+            handle_unknown="most_frequent",
+        ),
+        budgets,
+    )
     with PLAYED.get(name, nullcontext)():
         frontier.fit(parts[0][0], sensitive_features=parts[0][1])
     seconds = time.monotonic() - start
     found = []
     for budget in frontier.points_.loc[frontier.points_["met"], "budget"]:
-        encoder = frontier.encoder(budget).set_params(random_state=None)  # with a seed all draws would be the same
+        encoder = frontier.at(budget).set_params(random_state=None)  # with a seed all draws would be the same
         (a, s, y), (b, t, z) = parts
         a = encoder.transform(a, sensitive_features=s)
         b = pd.concat([encoder.transform(b, sensitive_features=t) for _ in range(DRAWS)])

@@ -20,8 +20,8 @@ from fairveil.data.frames import read_table
 from fairveil.data.schema import Schema
 from fairveil.datasets import Split, load_adult
 from fairveil.objectives import make_distortion
-from fairveil.objectives.distortion import Release
-from fairveil.paper.adult import TRAINING
+from fairveil.objectives.released import ReleasedBatch
+from fairveil.paper.adult import NETWORK, TRAINING
 from fairveil.workflows.demo import audit_release, release_shuffled
 
 SEEDS = (0, 1, 2)
@@ -92,11 +92,13 @@ def frontier_rows(case: str, budgets: list[float], **settings: object) -> pd.Dat
              **tasks(train.X, test.X, train, test)}]  # fmt: skip
     for seed in SEEDS:
         start = time.monotonic()
-        frontier = FairFrontier(budgets, random_state=seed, **settings).fit(train.X, sensitive_features=train.S)
+        frontier = FairFrontier(FairEncoder(random_state=seed, **settings), budgets).fit(
+            train.X, sensitive_features=train.S
+        )
         seconds = time.monotonic() - start
         for budget in budgets:
             try:
-                encoder = frontier.encoder(budget)
+                encoder = frontier.at(budget)
             except BudgetNotMet as error:
                 print(f"budget {budget:g}, seed {seed}: not met. {error}")
                 continue
@@ -122,11 +124,11 @@ def battery() -> None:
     train, test = load_adult("I")
     rows = []
     for seed in SEEDS:
-        frontier = FairFrontier(TARGETS, sees_sensitive=True, random_state=seed).fit(
+        frontier = FairFrontier(FairEncoder(sees_sensitive=True, random_state=seed), TARGETS).fit(
             train.X, sensitive_features=train.S
         )
         for budget in TARGETS:
-            encoder = frontier.encoder(budget)
+            encoder = frontier.at(budget)
             parts = [release_shuffled(encoder, split) for split in (train, test)]
             result = audit_release(*parts, progress=False)
             [leak] = result.leakage.to_dict("records")
@@ -149,12 +151,14 @@ def case2() -> None:
 def budgets() -> None:
     train, test = load_adult("I")
     values = [float(b) for b in np.round(np.geomspace(0.1, 6.0, 20), 3)]
-    frontier = FairFrontier(values, sees_sensitive=True, random_state=0).fit(train.X, sensitive_features=train.S)
+    frontier = FairFrontier(FairEncoder(sees_sensitive=True, random_state=0), values).fit(
+        train.X, sensitive_features=train.S
+    )
     print("\n## Twenty budgets: distortion on the 16,281 test rows\n")
     broken = binding = 0
     for budget in values:
         try:
-            encoder = frontier.encoder(budget)
+            encoder = frontier.at(budget)
         except BudgetNotMet:
             print(f"{budget:8.3f}  fit says the budget is not met")
             continue
@@ -173,7 +177,7 @@ def distortion_of(encoder: FairEncoder, split: Split) -> float:
     codec = encoder.veil_.codec
     before, after = (codec.encode(read_table(frame).arrow) for frame in (split.X, released(encoder, split)))
     layout = encoder.schema_.layout
-    parts = make_distortion("auto", layout, "sampled").realised(Release(after, after[:, layout.grouped]), before)
+    parts = make_distortion("auto", layout, "sampled").realised(ReleasedBatch(after, after[:, layout.grouped]), before)
     return float(parts.sum(dim=1).mean())
 
 
@@ -183,9 +187,16 @@ def paper() -> None:
     rows = []
     for sees in (False, True):
         for budget in (1.0, 3.0):
-            encoder = FairEncoder({"categorical": budget, "continuous": 0.05}, schema=schema, release="probabilities",
-                                  constraint="penalty", sees_sensitive=sees, training=TRAINING,
-                                  random_state=0)  # fmt: skip
+            encoder = FairEncoder(
+                {"categorical": budget, "continuous": 0.05},
+                architecture=NETWORK,
+                schema=schema,
+                release="probabilities",
+                constraint="penalty",
+                sees_sensitive=sees,
+                training=TRAINING,
+                random_state=0,
+            )
             try:
                 encoder.fit(train.X, sensitive_features=train.S)
             except BudgetNotMet as error:

@@ -149,7 +149,6 @@ CODE_TRAINING = fv.Training(
     adversary_hidden=((64,),),
     adversary_dropout=0.0,
     adversary_decay=0.0,
-    noise_dim=0,
 )
 CODES = {32: (3.4, 3.7, 4.0), 64: (3.0, 3.1, 3.3, 3.5, 3.8), 128: (2.6, 2.8, 3.0, 3.3)}
 
@@ -164,11 +163,20 @@ def certified() -> None:
     sizes = test.S["sex"].value_counts()
     room = np.sqrt((1 / sizes).sum() * np.log(20) / 2)  # what the test rows will add to the observed TV, at most
     for cells, budgets in CODES.items():
-        frontier = fv.FairFrontier(budgets, architecture="matrix", cells=cells, sees_sensitive=True, progress=False,
-                                   training=CODE_TRAINING, random_state=0, unseen="most_frequent")  # fmt: skip
+        frontier = fv.FairFrontier(
+            fv.FairEncoder(
+                architecture=fv.Matrix(n_cells=cells),
+                sees_sensitive=True,
+                verbose=False,
+                training=CODE_TRAINING,
+                random_state=0,
+                handle_unknown="most_frequent",
+            ),
+            budgets,
+        )
         frontier.fit(fit.X, sensitive_features=fit.S)
         for budget in frontier.points_.loc[frontier.points_["met"], "budget"]:
-            encoder = frontier.encoder(budget)
+            encoder = frontier.at(budget)
             salary, _ = salary_of(encoder, fit, judge)
             seen = encoder.certify(judge.X, sensitive_features=judge.S).observed
             codes.append((cells, budget, encoder, salary if seen + room <= 0.10 else 0.0))
@@ -204,7 +212,7 @@ def profile() -> None:
     x, s, salary, split = adult()
     noisy = fv.noise.GaussianNoise(4.0, random_state=0).fit(x).transform(x)
     start = time.monotonic()
-    result = fv.audit(noisy, s, {"salary": salary}, original=x, split=split, progress=False)
+    result = fv.audit(noisy, s, {"salary": salary}, original=x, split=split, verbose=False)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
         f"\n## A quick audit of Adult: {time.monotonic() - start:.0f} s, peak memory {peak:.1f} GiB; seconds by stage\n"

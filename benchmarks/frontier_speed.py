@@ -16,7 +16,6 @@ left out; the whole fit is timed too. FLOPs are those of the matrix products alo
 import resource
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -24,12 +23,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from common import EIGHT, run_parts
-from fairveil import FairFrontier
+from fairveil import FairEncoder, FairFrontier, FeedForward, Training, Transport
 from fairveil.data.frames import read_table
 from fairveil.data.schema import Schema
 from fairveil.datasets import load_adult
 from fairveil.encoders.grouped_ops import group_draw, group_softmax
-from fairveil.training import default_training
 
 #: A step is timed by the difference of these two lengths.
 SHORT, LONG = 5, 45
@@ -60,9 +58,12 @@ def fit(
 ) -> FairFrontier:
     # Budgets that any release meets: only the time counts.
     budgets = [1000.0 + i for i in range(members)]
-    training = replace(default_training(architecture), steps=steps, rounds=1, matchings=1, lessons=lessons)
-    frontier = FairFrontier(budgets, architecture=architecture, sees_sensitive=True, training=training, progress=False,
-                            random_state=0)  # fmt: skip
+    training = Training(steps=steps, rounds=1, pretraining_steps=lessons)
+    chosen = Transport(matchings=1) if architecture == "transport" else FeedForward()
+    frontier = FairFrontier(
+        FairEncoder(architecture=chosen, sees_sensitive=True, training=training, verbose=False, random_state=0),
+        budgets,
+    )
     return frontier.fit(x, sensitive_features=s)
 
 
@@ -100,7 +101,7 @@ def frontier() -> None:
           f"{100 * work / took / rate:.0f} % of the matrix product's rate")  # fmt: skip
     whole = {}
     for budgets in ((EIGHT[4],), EIGHT):
-        one = FairFrontier(budgets, sees_sensitive=True, progress=False, random_state=0)
+        one = FairFrontier(FairEncoder(sees_sensitive=True, verbose=False, random_state=0), budgets)
         whole[len(budgets)] = seconds(lambda one=one: one.fit(train.X, sensitive_features=train.S))
     print(f"whole fit: one budget {whole[1]:.0f} s, a frontier of eight {whole[8]:.0f} s, ratio "
           f"{whole[8] / whole[1]:.2f}")  # fmt: skip
@@ -109,7 +110,7 @@ def frontier() -> None:
 
 def transform() -> None:
     train, _ = load_adult("I")
-    encoder = fit(train.X, train.S["sex"], 1, SHORT).encoder(1000.0)
+    encoder = fit(train.X, train.S["sex"], 1, SHORT).at(1000.0)
 
     def work() -> object:
         return encoder.transform(train.X, sensitive_features=train.S["sex"])
@@ -150,7 +151,7 @@ def ragged() -> None:
 def compiled() -> None:
     """A lesson of the mover, forward and backward, as it is and compiled: the part of a fit with most small steps."""
     train, _ = load_adult("I")
-    encoder = fit(train.X, train.S["sex"], 1, 1).encoder(1000.0)
+    encoder = fit(train.X, train.S["sex"], 1, 1).at(1000.0)
     columns = encoder.veil_.encoder.mover.columns.requires_grad_(True)
     x = encoder.veil_.codec.encode(read_table(train.X.iloc[:1024]).arrow)[:, encoder.schema_.layout.grouped]
     shown = encoder.veil_.shown(1024, read_table(train.S.iloc[:1024]).arrow)
@@ -197,7 +198,7 @@ def scaling() -> None:
     print("\n## Scaling, synthetic tables (1.00 is linear; less is better)")
     sizes = (10_000, 100_000, 1_000_000)
     tables = [synthetic(rows) for rows in sizes]
-    encoder = fit(*tables[0], 1, SHORT).encoder(1000.0)
+    encoder = fit(*tables[0], 1, SHORT).at(1000.0)
     curve("rows, fit of 5 steps", sizes, [seconds(lambda t=t: fit(*t, 1, SHORT)) for t in tables], "seconds")
     curve("rows, transform", sizes, [seconds(lambda t=t: encoder.transform(t[0], sensitive_features=t[1]))
                                      for t in tables], "seconds")  # fmt: skip

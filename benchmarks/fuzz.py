@@ -7,6 +7,7 @@ in one place), others change bytes. Cases that fail are kept, with the seed that
 
 import argparse
 import contextlib
+import faulthandler
 import io
 import json
 import os
@@ -192,6 +193,7 @@ def attempt(folder: Path, words: list[str]) -> tuple[int | None, str, float, flo
         descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
+        faulthandler.dump_traceback_later(SECONDS - 1.0)  # a case that hangs says where
         sys.argv = ["fairveil", *words]
         try:
             run_verb()
@@ -274,7 +276,7 @@ def run(cases: int, start: int, seed: int, kept: Path) -> int:
             failures += 1
             kept.mkdir(parents=True, exist_ok=True)
             (kept / f"{seed}-{case}-{kind[0]}").write_bytes(content)
-            print(f"case {seed}-{case}: fairveil {' '.join(words)}: {problem}. It said: {said[-300:]!r}", flush=True)
+            print(f"case {seed}-{case}: fairveil {' '.join(words)}: {problem}. It said: {said[-2000:]!r}", flush=True)
         clean(folder)
         for name, original in originals.items():
             with contextlib.suppress(OSError):

@@ -15,10 +15,13 @@ import torch
 import torch.nn.functional as F
 
 from fairveil import Training
+from fairveil._utils.randomness import Seeds
 from fairveil.data.images import PictureSchema
-from fairveil.encoders import EncoderSpec
+from fairveil.data.rows import Rows
+from fairveil.encoders import NoisyAutoencoder, Signature
 from fairveil.objectives import AugmentedLagrangian, Distortion, LogLoss
-from fairveil.training import Bounds, Problem, Rows
+from fairveil.objectives.bounds import Bounds
+from fairveil.training import Problem, Target
 from fairveil.training.game import Game
 
 ADVERSARY = ("conv20", "conv40", 40)
@@ -37,17 +40,24 @@ def seconds(work: Callable[[], object], repeats: int) -> float:
 
 def game(side: int, members: int, batch: int, width: tuple[int, ...], noise: int) -> tuple[Game, Rows]:
     schema = PictureSchema(side, side, 3)
-    training = Training(batch_size=batch, adversary_steps=1, hidden=width, noise_dim=noise,
+    training = Training(batch_size=batch, adversary_steps=1,
                         adversary_hidden=(ADVERSARY,), adversary_dropout=0.0)  # fmt: skip
     generator = torch.Generator().manual_seed(0)
     rows = Rows(torch.randint(0, 256, (4 * batch, schema.pixels), generator=generator, dtype=torch.uint8), None,
                 (torch.randint(0, 2, (4 * batch,), generator=generator),))  # fmt: skip
     bounds = Bounds.of([0.005 * schema.pixels] * members, relative=True)
     problem = Problem(
-        schema.layout, EncoderSpec("autoencoder", hidden=width, noise_dim=noise), LogLoss(), Distortion(schema.layout),
-        AugmentedLagrangian(), bounds, (0.69,), (2,), (0,) * members, (), training,
-    )  # fmt: skip
-    return Game(problem, 0, torch.device("cpu")), rows
+        architecture=NoisyAutoencoder(channels=width, noise_dim=noise),
+        signature=Signature(schema.layout),
+        loss=LogLoss(),
+        distortion=Distortion(schema.layout),
+        constraint=AugmentedLagrangian(),
+        bounds=bounds,
+        targets=(Target(2, 0.69),),
+        seeds=(0,) * members,
+        training=training.completed({}),
+    )
+    return Game(problem, Seeds(0), torch.device("cpu")), rows
 
 
 def layers(side: int, width: tuple[int, ...], noise: int) -> tuple[list[tuple], list[tuple]]:

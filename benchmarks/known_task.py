@@ -17,7 +17,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -30,7 +30,6 @@ from fairveil.auditing import probe
 from fairveil.baselines import ALFR, FFVAE, LAFTR, Zhang
 from fairveil.datasets import Split, load_adult
 from fairveil.metrics import demographic_parity_gap, equalized_odds_gap
-from fairveil.training import default_training
 
 #: Trade-off values of the methods by others, from "the task alone" to "hardly anything but S hidden".
 WEIGHTS = {
@@ -101,13 +100,23 @@ class Comparison:
         two = self.data.s(0).nunique().prod() == 2 and len(self.data.y(0)) >= 2000
         architecture = "transport" if two else "feedforward"
         # All seeds in one run: gates and adversaries start anew for each, matchings and split are shared.
-        fitted = fv.FairFrontier(self.budgets, seeds=self.seeds, architecture=architecture, sees_sensitive=True,
-                                 target_weight=weight, schema=self.schema, unseen="most_frequent", progress=False,
-                                 training=replace(default_training(architecture), steps=self.steps),
-                                 random_state=0)  # fmt: skip
+        fitted = fv.FairFrontier(
+            fv.FairEncoder(
+                architecture=architecture,
+                sees_sensitive=True,
+                target_weight=weight,
+                schema=self.schema,
+                handle_unknown="most_frequent",
+                verbose=False,
+                training=fv.Training(steps=self.steps),
+                random_state=0,
+            ),
+            self.budgets,
+            n_seeds=self.seeds,
+        )
         fitted.fit(self.data.x(0), self.data.y(0) if weight else None, sensitive_features=self.data.s(0))
         for budget, seed in fitted.points_.loc[fitted.points_["met"], ["budget", "seed"]].itertuples(index=False):
-            encoder = fitted.encoder(budget, seed)
+            encoder = fitted.at(budget, seed)
             tables = [encoder.transform(self.data.x(i), sensitive_features=self.data.s(i)) for i in range(3)]
             yield Point(budget, seed, tables=tuple(tables))
 
@@ -121,12 +130,22 @@ class Comparison:
         best, prior = self.losses()
         bounds = [round(best + share * (prior - best), 4) for share in SHARES]
         for seed in range(self.seeds):
-            training = replace(default_training("labels"), steps=self.classifier_steps)
-            fitted = fv.FairClassifierFrontier(bounds, fairness, balanced=True, schema=self.schema, training=training,
-                                               unseen="most_frequent", progress=False, random_state=seed)  # fmt: skip
+            training = fv.Training(steps=self.classifier_steps)
+            fitted = fv.FairFrontier(
+                fv.FairClassifier(
+                    fairness,
+                    balanced=True,
+                    schema=self.schema,
+                    training=training,
+                    handle_unknown="most_frequent",
+                    verbose=False,
+                    random_state=seed,
+                ),
+                bounds,
+            )
             fitted.fit(self.data.x(0), self.data.y(0), sensitive_features=self.data.s(0))
-            for bound in fitted.points_.loc[fitted.points_["met"], "max_loss"]:
-                one = fitted.classifier(bound)
+            for bound in fitted.points_.loc[fitted.points_["met"], "budget"]:
+                one = fitted.at(bound)
                 yield Point(bound, seed, predicted=tuple(one.predict(self.data.x(i)) for i in (1, 2)))
 
     def losses(self) -> tuple[float, float]:
@@ -225,7 +244,7 @@ class Comparison:
         names = ("train", "validation", "test")
         result = fv.audit(
             pd.concat(tables, ignore_index=True), np.concatenate([self.data.group(i) for i in range(3)]),
-            split=np.repeat(names, [len(table) for table in tables]), progress=False)  # fmt: skip
+            split=np.repeat(names, [len(table) for table in tables]), verbose=False)  # fmt: skip
         strongest = result.attacks.sort_values("auc").iloc[-1]
         return {"battery AUC": strongest["auc"], "battery accuracy": result.leakage["accuracy"].iloc[0],
                 "by": f"{strongest['attacker']}, {strongest['view']}", "valid": result.valid}  # fmt: skip

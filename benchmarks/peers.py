@@ -23,7 +23,7 @@ import fairveil as fv
 from fairveil.auditing import probe
 from fairveil.datasets import load_adult
 from fairveil.metrics import demographic_parity_gap, equalized_odds_gap
-from fairveil.paper.adult import TRAINING
+from fairveil.paper.adult import NETWORK, TRAINING
 
 #: Prototype methods learn from this many rows: on all of them fairlearn's takes many minutes.
 SOME_ROWS = 1500
@@ -152,19 +152,26 @@ def noise(kind: str) -> Callable[[Adult], Iterator[Release]]:
 def paper_setting(adult: Adult) -> Iterator[Release]:
     schema = fv.Schema.infer(adult.train.X, scale="range", fewest=1)
     for budget in (1.0, 3.0):
-        encoder = fv.FairEncoder({"categorical": budget, "continuous": 0.05}, schema=schema, release="probabilities",
-                                 constraint="penalty", training=replace(TRAINING, steps=1000),
-                                 random_state=0, progress=False)  # fmt: skip
+        encoder = fv.FairEncoder(
+            {"categorical": budget, "continuous": 0.05},
+            architecture=NETWORK,
+            schema=schema,
+            release="probabilities",
+            constraint="penalty",
+            training=replace(TRAINING, steps=1000),
+            random_state=0,
+            verbose=False,
+        )
         encoder.fit(adult.train.X, sensitive_features=adult.train.S)
         yield Release(f"{budget:g} nats", encoder.transform(adult.train.X), encoder.transform(adult.test.X))
 
 
 def ours(adult: Adult) -> Iterator[Release]:
     budgets = [0.7, 1.1, 1.4, 1.8]
-    frontier = fv.FairFrontier(budgets, sees_sensitive=True, random_state=0, progress=False)
+    frontier = fv.FairFrontier(fv.FairEncoder(sees_sensitive=True, random_state=0, verbose=False), budgets)
     frontier.fit(adult.train.X, sensitive_features=adult.train.S)
     for budget in budgets:
-        encoder = frontier.encoder(budget)
+        encoder = frontier.at(budget)
         yield Release(f"budget {budget:g}", *(encoder.transform(part.X, sensitive_features=part.S)
                                              for part in (adult.train, adult.test)))  # fmt: skip
 

@@ -151,10 +151,17 @@ def run_stream(gigabytes: float, memory: int) -> None:
             file.write(chunk)
 
     def fit() -> None:
-        training = fv.Training(steps=50, batch_size=512, hidden=(64, 64))
+        training = fv.Training(steps=50, batch_size=512)
         schema = fv.Schema.infer(frame, sensitive=["sex"])
-        encoder = fv.FairEncoder(100.0, architecture="feedforward", sees_sensitive=True, schema=schema,
-                                 training=training, random_state=0, progress=False)  # fmt: skip
+        encoder = fv.FairEncoder(
+            100.0,
+            architecture=fv.FeedForward(hidden=(64, 64)),
+            sees_sensitive=True,
+            schema=schema,
+            training=training,
+            random_state=0,
+            verbose=False,
+        )
         encoder.fit(frame.head(20_000)).save(veil)
 
     def transform() -> None:

@@ -31,7 +31,6 @@ MATRIX_TRAINING = Training(
     adversary_hidden=((),),
     adversary_dropout=0.0,
     adversary_decay=0.0,
-    noise_dim=0,
     rounds=5,
     select_after=0.9,
     final_rate=0.01,
@@ -44,10 +43,10 @@ def compare_matrix(frame: pd.DataFrame, secret: np.ndarray, budget: float) -> di
     joint = np.zeros((secret.max() + 1, len(cells)))
     np.add.at(joint, (secret, codes), 1.0 / len(codes))
     combined = pd.DataFrame({"x": cells[codes]})
-    encoder = FairEncoder(budget, architecture="matrix", training=MATRIX_TRAINING, progress=False, random_state=0)
+    encoder = FairEncoder(budget, architecture="matrix", training=MATRIX_TRAINING, verbose=False, random_state=0)
     start = time.monotonic()
     encoder.fit(combined, sensitive_features=secret)
-    transition = encoder.veil_.encoder.transition()[0, 0].double().numpy()
+    transition = encoder.veil_.encoder.channel()[0, 0].double().numpy()
     spent = 1.0 - float(joint.sum(0) @ np.diag(transition))
     exact = channel.information_channel(joint, 1.0 - np.eye(len(cells)), spent)
     learned = arimoto_information(joint @ transition / (joint @ transition).sum(), 1.0)

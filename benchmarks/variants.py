@@ -11,12 +11,12 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from fairveil.data.schema import Layout
-from fairveil.encoders import transport
+from fairveil.data.layout import Layout
+from fairveil.data.rows import Rows
 from fairveil.encoders.layers import BatchedMLP
 from fairveil.objectives import distortion
-from fairveil.objectives.distortion import Release
-from fairveil.training import Problem, Rows
+from fairveil.objectives.released import ReleasedBatch
+from fairveil.training import Problem
 from fairveil.training import game as loop
 from fairveil.training.game import Game
 from fairveil.training.steps import EncoderAim, Look
@@ -32,7 +32,7 @@ FEATURES, KERNEL_WEIGHT = 512, 2.0
 class PenalisedGradients(Game):
     """Adversaries pay for the squares of their gradients at released rows."""
 
-    def look(self, release: Release, batch: Rows) -> Look:
+    def look(self, release: ReleasedBatch, batch: Rows) -> Look:
         self.shown = release.values.detach()
         return super().look(release, batch)
 
@@ -121,7 +121,9 @@ def kernel_companion(plain: Callable[..., EncoderAim]) -> Callable[..., EncoderA
     """The encoder also pays for the distance between the groups' kernel means (random Fourier features)."""
     made: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def aim(problem: Problem, look: Look, state: object, bound: Tensor, release: Release, batch: Rows) -> EncoderAim:
+    def aim(
+        problem: Problem, look: Look, state: object, bound: Tensor, release: ReleasedBatch, batch: Rows
+    ) -> EncoderAim:
         parts = plain(problem, look, state, bound, release, batch)
         atoms, weights = release.atoms, release.weights
         assert atoms is not None
@@ -155,7 +157,7 @@ PRICES = {
 
 
 def played_by(kind: type[Game]) -> Callable[[], AbstractContextManager[object]]:
-    return lambda: patch.object(loop, "Game", kind)
+    return lambda: patch("fairveil.training.play.Game", kind)
 
 
 #: How each variant is played, by its name in `ablation.VARIANTS`.
@@ -165,7 +167,7 @@ PLAYED: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "kernel adversaries: 1024 random features": played_by(RandomFeatures),
     "extra-gradient, from the past": played_by(Optimistic),
     "warm starts along budgets": played_by(AlongBudgets),
-    "gates of 256 hidden units": lambda: patch.object(transport, "_GATE", (256,)),
+    "gates of 256 hidden units": lambda: patch("fairveil.encoders.transport.encoder._GATE", (256,)),
     **{name: priced(prices) for name, prices in PRICES.items()},
     "kernel distance as a companion": lambda: patch.object(loop, "encoder_aim", kernel_companion(loop.encoder_aim)),
 }

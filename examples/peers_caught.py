@@ -37,7 +37,7 @@ def main() -> None:
         released["LEACE"] = LeaceEraser.fit(rows[fitted], torch.from_numpy(man[fitted])[:, None])(rows).numpy()
 
     for name, table in released.items():
-        result = fv.audit(table, sex, {"salary": salary}, split=split, progress=False)
+        result = fv.audit(table, sex, {"salary": salary}, split=split, verbose=False)
         task = result.tasks.query("model == 'LightGBM'").iloc[0]
         print(f"\n{name}: {result.verdict()}")
         print(f"  salary {100 * task['utility']:.1f} %, ΔDemP {task['parity_gap']:.3f}")

@@ -1,21 +1,16 @@
 """Small tables and settings that train in a second or two."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 
-from fairveil import Training
-from fairveil.training import default_training
+from fairveil import FeedForward, Training
 
 #: A game short enough for a unit test; what it learns is not judged.
-QUICK = Training(
-    steps=12, batch_size=128, adversary_steps=1, hidden=(16,), noise_dim=4, adversary_hidden=((16,),), rounds=3
-)
+QUICK = Training(steps=12, batch_size=128, adversary_steps=1, adversary_hidden=((16,),), rounds=3)
+SMALL = FeedForward(hidden=(16,), noise_dim=4)
 
-#: For tables of a few values: adversaries that learn faster than the default.
-FINITE = replace(default_training("labels"), steps=1000, hidden=(32,), learning_rate=5e-3, adversary_learning_rate=0.1,
-                 adversary_decay=0.3)  # fmt: skip
+#: For classifiers on tables of a few values: adversaries that learn faster than the default.
+FINITE = Training(steps=1000, learning_rate=5e-3, adversary_learning_rate=0.1, adversary_decay=0.3)
 
 
 def people(n: int = 600, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame, pd.Series]:

@@ -41,8 +41,16 @@ def proposed(path: Path) -> Schema:
 
 def fitted(path: Path, target: Path, schema: Schema | None = None) -> None:
     """A veil after a few steps: what it learned is not judged."""
-    encoder = fv.FairEncoder(1e6, architecture="feedforward", sees_sensitive=True, training=QUICK, random_state=0,
-                             unseen="most_frequent", progress=False, schema=schema or proposed(path))  # fmt: skip
+    encoder = fv.FairEncoder(
+        1e6,
+        architecture="feedforward",
+        sees_sensitive=True,
+        training=QUICK,
+        random_state=0,
+        handle_unknown="most_frequent",
+        verbose=False,
+        schema=schema or proposed(path),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fv.ClippedWarning)  # the canary is beyond the range, as it should
         encoder.fit(pd.read_csv(path))

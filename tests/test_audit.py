@@ -22,7 +22,7 @@ def test_an_order_within_blocks_is_found():
     frame, s, _ = noise_table(3000, 0)
     order = np.concatenate([np.argsort(s[:2000], kind="stable"), 2000 + np.argsort(s[2000:], kind="stable")])
     split = np.repeat(["train", "test"], [2000, 1000])
-    found = audit(frame.iloc[order].reset_index(drop=True), s[order], split=split, progress=False)
+    found = audit(frame.iloc[order].reset_index(drop=True), s[order], split=split, verbose=False)
     assert found.leakage["accuracy"].iloc[0] > 0.85
 
 
@@ -46,7 +46,7 @@ def result(table):
     released = original.assign(height=(original["height"] + 15 * generator.normal(size=len(s))).round(1))
     wage = original["height"] * 10 + generator.normal(size=len(s)) * 30
     return audit(released, pd.Series(s, name="sex"), {"skilled": skilled, "wage": wage.to_numpy()}, original=original,
-                 test_on_original=True, progress=False)  # fmt: skip
+                 test_on_original=True, verbose=False)  # fmt: skip
 
 
 def test_an_audit_has_all_its_parts(result):
@@ -124,7 +124,7 @@ def test_several_sensitive_columns_are_attacked_alone_and_together():
     t = generator.integers(0, 2, len(s))
     secrets = pd.DataFrame({"s": s, "t": t})
     released = frame.assign(e=(s ^ t) + 0.0)  # tells neither, but both together
-    found = audit(released, secrets, progress=False).leakage.set_index("sensitive")
+    found = audit(released, secrets, verbose=False).leakage.set_index("sensitive")
     assert not found.loc["s", "found"]
     assert not found.loc["t", "found"]
     assert found.loc["s & t", "found"]
@@ -134,7 +134,7 @@ def test_small_tables_rare_classes_and_strange_names_go_through(capsys):
     frame, s, generator = noise_table(240, 0)
     target = generator.choice(["often", "seldom"], 240, p=[0.95, 0.05])
     result = audit(frame.assign(a=frame["a"] + 3 * s), pd.Series(s, name="income[usd] [/b]"), {"t": target},
-                   seed=np.int64(3), progress=False)  # fmt: skip
+                   random_state=np.int64(3), verbose=False)  # fmt: skip
     assert result.valid
     assert AuditResult.from_json(result.to_json()).max_advantage == result.max_advantage
     result.summary()
@@ -145,7 +145,7 @@ def test_the_joint_value_of_a_class_and_a_number_is_attacked():
     frame, s, generator = noise_table(2500, 0)
     age = generator.normal(size=2500)
     released = frame.assign(e=np.where(s == 1, age, -age))  # of neither alone, of both together
-    found = audit(released, pd.DataFrame({"s": s, "age": age}), progress=False).leakage.set_index("sensitive")
+    found = audit(released, pd.DataFrame({"s": s, "age": age}), verbose=False).leakage.set_index("sensitive")
     assert found.loc["s & age", "found"]
 
 
@@ -154,16 +154,16 @@ def test_the_release_beside_the_originals_shows_what_it_adds():
     s = generator.integers(0, 2, 3000)
     original = pd.DataFrame({"x": (generator.normal(size=3000) + 0.5 * s).round(3)})
     swapped = original.assign(x=np.where(s == 1, original["x"] + 0.001, original["x"]).round(3))
-    adds = audit(swapped, s, original=original, progress=False).attacks.query("view == 'original'").iloc[0]
+    adds = audit(swapped, s, original=original, verbose=False).attacks.query("view == 'original'").iloc[0]
     assert adds["added_low"] > 0.2
-    same = audit(original + 0.0, s, original=original, progress=False).attacks.query("view == 'original'").iloc[0]
+    same = audit(original + 0.0, s, original=original, verbose=False).attacks.query("view == 'original'").iloc[0]
     assert same["added_low"] <= 0.0
 
 
 def test_rows_beyond_the_limit_are_left_out(monkeypatch):
     monkeypatch.setitem(sys.modules["fairveil.auditing.audit"]._MOST_ROWS, "quick", 400)
     frame, s = leak("linear", rows=3000)
-    result = audit(frame, s, progress=False)
+    result = audit(frame, s, verbose=False)
     assert result.settings["rows"] == {"train": 400, "validation": 100, "test": 400}
 
 
@@ -171,12 +171,12 @@ def test_a_continuous_s_is_attacked_by_regression():
     generator = np.random.default_rng(0)
     age = generator.normal(40, 10, 3000)
     released = pd.DataFrame({"x": age + 10 * generator.normal(size=3000), "y": generator.normal(size=3000)})
-    found = audit(pl.from_pandas(released), pl.Series("age", age), progress=False)
+    found = audit(pl.from_pandas(released), pl.Series("age", age), verbose=False)
     assert found.valid
     row = found.leakage.iloc[0]
     assert row["advantage_low"] <= 0.5 <= row["advantage_high"] + 0.02  # R^2 of the best linear guess is 1/2
     assert row["correlation"] == pytest.approx(math.sqrt(0.5), abs=0.05)
-    free = audit(released[["y"]].assign(z=generator.normal(size=3000)), age, progress=False)
+    free = audit(released[["y"]].assign(z=generator.normal(size=3000)), age, verbose=False)
     assert not free.found
 
 
@@ -190,12 +190,12 @@ def test_further_draws_help_the_attacker_who_owns_the_encoder():
 
     first = draw()
     with pytest.raises(InputError, match="same release again"):
-        audit(first, s, draw=lambda: first, progress=False)
-    result = audit(first, s, draw=draw, progress=False)
+        audit(first, s, draw=lambda: first, verbose=False)
+    result = audit(first, s, draw=draw, verbose=False)
     assert result.settings["draws"] == 2
     assert result.found
     with pytest.raises(InputError, match="another release"):
-        audit(draw(), s, draw=lambda: draw()[:10], progress=False)
+        audit(draw(), s, draw=lambda: draw()[:10], verbose=False)
 
 
 def test_images_are_attacked_by_a_convolution():
@@ -205,14 +205,14 @@ def test_images_are_attacked_by_a_convolution():
     spot = generator.integers(0, 6, size=(900, 2))
     for image, (i, j), told in zip(images, spot, s, strict=True):
         image[i : i + 2, j : j + 2] += 3.0 * told  # somewhere: no pixel tells alone
-    result = audit(images, s, progress=False)
+    result = audit(images, s, verbose=False)
     assert set(result.attacks["attacker"]) >= {"CNN", "LightGBM", "linear", "nearest neighbours"}
     assert result.attacks.set_index("attacker").loc["CNN", "accuracy"] > 0.9
 
 
 def test_an_audit_whose_controls_fail_is_invalid_and_not_reported(tmp_path, capsys):
     frame, s, _ = noise_table(600, 0)
-    useless = audit(frame, s, original=frame, progress=False)  # the original tells nothing of S either
+    useless = audit(frame, s, original=frame, verbose=False)  # the original tells nothing of S either
     assert not useless.valid
     assert "original data" in useless.reasons[0]
     assert useless.verdict().startswith("INVALID: nothing is reported")
@@ -232,7 +232,7 @@ def test_correlation_remover_is_caught():
     s = generator.integers(0, 2, 3000)
     x = np.column_stack([s + generator.normal(size=3000), generator.integers(0, 3, 3000)])
     cleaned = CorrelationRemover(sensitive_feature_ids=[2]).fit_transform(np.column_stack([x, s]))
-    result = audit(pd.DataFrame(cleaned, columns=["a", "b"]), s, progress=False)
+    result = audit(pd.DataFrame(cleaned, columns=["a", "b"]), s, verbose=False)
     assert result.leakage["accuracy"].iloc[0] > 0.99  # integers minus a mean of the group show the group
 
 
@@ -246,11 +246,11 @@ def test_a_known_channel_brackets_the_information():
         return -0.5 * ((a[:, None, :] - b[None, :, :]) ** 2).sum(axis=2) - math.log(2 * math.pi)
 
     frames = [pd.DataFrame(values, columns=["a", "b"]) for values in (released, x)]
-    row = audit(frames[0], s, original=frames[1], log_density=log_density, progress=False).information.iloc[0]
+    row = audit(frames[0], s, original=frames[1], log_density=log_density, verbose=False).information.iloc[0]
     exact = gaussian.mutual_information(gaussian.separation([0.5, 0.5], [1.01, 1.01]), 0.5)
     assert row["lower_low"] <= exact <= row["upper_high"]
     with pytest.raises(InputError, match="tables of numbers"):
-        audit(frames[0], s, log_density=log_density, progress=False)
+        audit(frames[0], s, log_density=log_density, verbose=False)
 
 
 FRAME, SECRET, _ = noise_table(400, 0)
@@ -259,11 +259,11 @@ FRAME, SECRET, _ = noise_table(400, 0)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sensitive": SECRET[:100]}, "400 rows, the sensitive column 'sensitive' has 100"),
+        ({"sensitive_features": SECRET[:100]}, "400 rows, the sensitive column 'sensitive' has 100"),
         ({"targets": {"y": SECRET[:100]}}, "target column 'y'"),
         ({"original": FRAME[:10]}, "the original 10"),
-        ({"sensitive": np.zeros(400)}, "one single value"),
-        ({"sensitive": np.where(np.arange(400) < 2, "rare", "common")}, "the smallest has 2"),
+        ({"sensitive_features": np.zeros(400)}, "one single value"),
+        ({"sensitive_features": np.where(np.arange(400) < 2, "rare", "common")}, "the smallest has 2"),
         ({"released": FRAME.assign(s=SECRET)}, "is the sensitive column"),
         ({"released": FRAME.assign(s=np.where(SECRET == 1, "x", "y"))}, "is the sensitive column"),
         ({"released": np.where(np.eye(400)[:, :5] == 1, np.nan, 0.0)}, "NaN or infinity"),
@@ -272,7 +272,7 @@ FRAME, SECRET, _ = noise_table(400, 0)
             {"released": FRAME.assign(a=np.where(np.arange(400) == 3, np.nan, 0.0)), "original": FRAME},
             "original has none",
         ),
-        ({"released": FRAME[:50], "sensitive": SECRET[:50]}, "at least 200"),
+        ({"released": FRAME[:50], "sensitive_features": SECRET[:50]}, "at least 200"),
         ({"released": pd.DataFrame(index=range(400))}, "no columns"),
         ({"split": ["train"] * 400}, "training and test"),
         ({"split": ["training"] * 400}, "only"),
@@ -283,9 +283,10 @@ FRAME, SECRET, _ = noise_table(400, 0)
         ({"released": FRAME.assign(a=[[1]] * 400)}, "'a'"),
         ({"original": FRAME[["a"]], "test_on_original": True, "targets": {"y": SECRET}}, "same columns"),
         ({"confidence": 0}, "confidence"),
+        ({"random_state": -1}, "random_state"),
     ],
 )
 def test_bad_input_is_named(arguments, message):
-    plain = {"released": FRAME, "sensitive": SECRET, "progress": False}
+    plain = {"released": FRAME, "sensitive_features": SECRET, "verbose": False}
     with pytest.raises(InputError, match=re.escape(message)):
         audit(**{**plain, **arguments})

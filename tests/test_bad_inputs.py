@@ -15,11 +15,9 @@ X, S, Y = people(200)
 SEX = S["sex"]
 
 
-def fit(X=X, y=None, sensitive=SEX, estimator=FairEncoder, **settings):
-    settings = {"budget": 50.0, "training": QUICK, "progress": False, "random_state": 0, **settings}
-    if estimator is FairFrontier:
-        settings["budgets"] = settings.pop("budget")
-    return estimator(**settings).fit(X, y, sensitive_features=sensitive)
+def fit(X=X, y=None, sensitive=SEX, **settings):
+    settings = {"budget": 1e6, "training": QUICK, "verbose": False, "random_state": 0, **settings}
+    return FairEncoder(**settings).fit(X, y, sensitive_features=sensitive)
 
 
 def duplicated():
@@ -150,19 +148,22 @@ PARAMETERS = {
     ),
     "unknown constraint": ({"constraint": "barrier"}, "'constraint'"),
     "unknown release": ({"release": "raw"}, "'release'"),
-    "unknown device": ({"device": "tpu"}, "'device'"),
-    "absent device": ({"device": "cuda"}, "not available"),
+    "unknown device": ({"training": Training(device="tpu")}, "'device'"),
+    "absent device": ({"training": Training(device="cuda")}, "not available"),
     "bad random state": ({"random_state": "seed"}, "'random_state'"),
     "negative random state": ({"random_state": -1}, "'random_state'"),
     "bad confidence": ({"confidence": 95}, "'confidence'"),
-    "unknown unseen": ({"unseen": "ignore"}, "'unseen'"),
+    "unknown handle_unknown": ({"handle_unknown": "ignore"}, "'handle_unknown'"),
     "schema of another kind": ({"schema": {"columns": []}}, "'schema'"),
     "training of another kind": ({"training": {"steps": 3}}, "'training'"),
     "negative target weight": ({"target_weight": -1.0}, "'target_weight'"),
     "y absent with a target weight": ({"target_weight": 1.0}, "task must be given"),
     "unknown sensitive column": ({"sensitive_columns": ["age"], "sensitive": None}, "no such column"),
     "sensitive position out of range": ({"sensitive_columns": [9], "sensitive": None}, "no such column"),
-    "checkpoint without a seed": ({"checkpoint": "state", "random_state": None}, "random_state to be a whole number"),
+    "checkpoint without a seed": (
+        {"training": Training(checkpoint="state"), "random_state": None},
+        "random_state to be a whole number",
+    ),
     "a frame as budget": ({"budget": X}, "Got a DataFrame instead"),
     "S given twice": ({"sensitive_columns": ["role"]}, "Give S once"),
     "schema for another table": ({"schema": Schema.infer(X[["role", "town"]])}, "not in the schema"),
@@ -174,7 +175,7 @@ PARAMETERS = {
 def test_parameters(case):
     settings, message = PARAMETERS[case]
     if case == "absent device" and __import__("torch").cuda.is_available():
-        settings = {"device": "mps"}
+        settings = {"training": Training(device="mps")}
     with pytest.raises(InputError, match=message):
         fit(**settings)
 
@@ -196,17 +197,19 @@ def test_targets(target, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"budget": []}, "'budgets'"),
-        ({"budget": 1.0}, "'budgets'"),
-        ({"budget": [1.0, -1.0]}, "'budget'"),
-        ({"budget": [1.0, 1.0]}, "twice"),
-        ({"budget": [1.0, {"categorical": 1.0, "continuous": 1.0}]}, "one form"),
-        ({"budget": [50.0], "seeds": 0}, "'seeds'"),
+        ({"budgets": []}, "'budgets'"),
+        ({"budgets": 1.0}, "'budgets'"),
+        ({"budgets": [1.0, -1.0]}, "'budget'"),
+        ({"budgets": [1.0, 1.0]}, "twice"),
+        ({"budgets": [1.0, {"categorical": 1.0, "continuous": 1.0}]}, "one form"),
+        ({"budgets": [50.0], "n_seeds": 0}, "'n_seeds'"),
+        ({"estimator": fv.Quantiser()}, "'estimator'"),
     ],
 )
 def test_frontiers(settings, message):
+    estimator = FairEncoder(training=QUICK, verbose=False, random_state=0)
     with pytest.raises(InputError, match=message):
-        fit(estimator=FairFrontier, **settings)
+        FairFrontier(**{"estimator": estimator, **settings}).fit(X, sensitive_features=SEX)
 
 
 @pytest.mark.parametrize(

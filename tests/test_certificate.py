@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairveil import Certificate, FairEncoder, InputError, Quantiser, Training, certify
+from fairveil import Certificate, FairEncoder, InputError, Matrix, Quantiser, Training, certify
 from fairveil.auditing.certificate import channel_bound, contraction, deviation_bound, interval_bound
 from fairveil.metrics import clopper_pearson
 
@@ -155,9 +155,10 @@ def coded():
     x = pd.DataFrame(
         {"number": (generator.normal(size=6000).clip(-2, 2) + s).round(5), "kind": generator.choice(list("abc"), 6000)}
     )
-    training = Training(steps=150, rounds=3, hidden=(8,), adversary_hidden=((16,),), learning_rate=0.05, batch_size=512)
-    encoder = FairEncoder(3.0, architecture="matrix", cells=6, sees_sensitive=True, training=training, progress=False,
-                          random_state=0)  # fmt: skip
+    training = Training(steps=150, rounds=3, adversary_hidden=((16,),), learning_rate=0.05, batch_size=512)
+    encoder = FairEncoder(
+        3.0, architecture=Matrix(n_cells=6), sees_sensitive=True, training=training, verbose=False, random_state=0
+    )
     return encoder.fit(x[:4000], sensitive_features=s[:4000]), x, s
 
 
@@ -198,7 +199,7 @@ def test_where_rows_are_all_alike_the_caller_must_vouch():
     generator = np.random.default_rng(0)
     x, s = pd.DataFrame({"x": generator.choice(list("ab"), 2000)}), generator.integers(0, 2, 2000)
     training = Training(steps=20, rounds=1, adversary_hidden=((),), batch_size=256)
-    encoder = FairEncoder(1.0, architecture="matrix", training=training, progress=False, random_state=0)
+    encoder = FairEncoder(1.0, architecture="matrix", training=training, verbose=False, random_state=0)
     encoder.fit(x, sensitive_features=s)
     with pytest.raises(InputError, match="unseen_rows"):
         encoder.certify(x, sensitive_features=s)
@@ -247,10 +248,9 @@ def test_rows_used_in_training_certify_nothing(coded):
 
 def test_only_finite_releases_can_be_certified(coded):
     _, x, s = coded
-    training = Training(steps=2, rounds=1, hidden=(4,), adversary_hidden=((4,),))
-    free = FairEncoder(1e6, training=training, progress=False, random_state=0).fit(x[:500], sensitive_features=s[:500])
+    training = Training(steps=2, rounds=1, adversary_hidden=((4,),))
+    free = FairEncoder(1e6, training=training, verbose=False, random_state=0).fit(x[:500], sensitive_features=s[:500])
     with pytest.raises(InputError, match="finite release"):
         free.certify(x[4000:], sensitive_features=s[4000:])
-    for settings, message in (({"cells": 1}, "from 2"), ({"cells": 8, "architecture": "feedforward"}, "only")):
-        with pytest.raises(InputError, match=message):
-            FairEncoder(1.0, **{"architecture": "matrix", **settings}).fit(x[:100], sensitive_features=s[:100])
+    with pytest.raises(InputError, match="from 2"):
+        Matrix(n_cells=1)

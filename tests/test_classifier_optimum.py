@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairveil import BudgetWarning, FairClassifier, FairClassifierFrontier, InputError
+from fairveil import BudgetWarning, FairClassifier, FairFrontier, InputError
 from fairveil.theory import channel
 from helpers import FINITE
 
@@ -53,12 +53,23 @@ def test_reaches_the_exact_optimum_of_its_game(fairness, adversary, seed, classe
     costs = np.einsum("syx,ry->xr", joint, losses)
     least, prior = costs.min(axis=1).sum(), np.einsum("syx,ry->r", joint, losses).min()
     bounds = [least + share * (prior - least) for share in (0.65, 0.8)]
-    frontier = FairClassifierFrontier(bounds, fairness, loss="zero_one", adversary_loss=adversary, unmet="warn",
-                                      training=FINITE, progress=False, random_state=0)  # fmt: skip
+    frontier = FairFrontier(
+        FairClassifier(
+            fairness,
+            loss="zero_one",
+            adversary_loss=adversary,
+            unmet="warn",
+            training=FINITE,
+            verbose=False,
+            hidden=(32,),
+            random_state=0,
+        ),
+        bounds,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BudgetWarning)
         frontier.fit(X, y, sensitive_features=s)
-        chosen = [frontier.classifier(bound) for bound in bounds]
+        chosen = [frontier.at(bound) for bound in bounds]
     every = pd.DataFrame({"x": [f"v{i}" for i in range(joint.shape[2])]})
     solve = channel.map_predictor if adversary == "zero_one" else channel.information_predictor
     open_book = leak(joint, np.eye(classes)[costs.argmin(axis=1)], adversary, odds)
@@ -135,7 +146,7 @@ def test_log_loss_keeps_scores_that_follow_the_truth():
     s = generator.integers(0, 2, 20_000)
     entropy = float(-(chance * np.log(chance) + (1 - chance) * np.log(1 - chance)).mean())
     X = pd.DataFrame({"x": np.char.add("v", x.astype(str))})
-    fitted = FairClassifier(max_loss=entropy + 0.04, training=FINITE, progress=False, random_state=0)
+    fitted = FairClassifier(max_loss=entropy + 0.04, training=FINITE, verbose=False, random_state=0)
     fitted.fit(X, y, sensitive_features=s)
     assert fitted.loss_.upper <= entropy + 0.04
     every = pd.DataFrame({"x": ["v0", "v1", "v2", "v3"] * 500})

@@ -13,7 +13,7 @@ from fairveil.data.schema import Schema
 from fairveil.data.table_codec import Codec
 from fairveil.encoders.transport.coupling import couple
 from fairveil.objectives import make_distortion
-from fairveil.objectives.distortion import Release
+from fairveil.objectives.released import ReleasedBatch
 from helpers import people
 
 
@@ -104,7 +104,7 @@ def test_prices_are_the_distortion_of_every_possible_release():
         for j in (0, 7, 31):
             other = x[j].expand_as(x)
             chances = other[:, schema.layout.grouped]
-            whole = distortion.expected(Release(other, chances), x).sum(dim=-1)
+            whole = distortion.expected(ReleasedBatch(other, chances), x).sum(dim=-1)
             assert torch.allclose((prices * chances).sum(dim=1) + fixed, whole, atol=1e-4)
     assert not make_distortion("cross_entropy", schema.layout, "sampled").is_linear
     assert not make_distortion("auto", schema.without_bins().layout, "sampled").is_linear

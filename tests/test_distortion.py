@@ -8,9 +8,10 @@ import torch
 from fairveil import InputError, Schema
 from fairveil.data.frames import read_table
 from fairveil.data.table_codec import Codec
-from fairveil.encoders import EncoderSpec, build_encoder
+from fairveil.encoders import FeedForward, Signature, build_encoder
 from fairveil.objectives import Distortion, make_distortion
-from fairveil.objectives.distortion import Release, bin_moments
+from fairveil.objectives.distortion import bin_moments
+from fairveil.objectives.released import ReleasedBatch
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def rows(frame, codec):
 
 
 def encoder_for(codec, members=2):
-    encoder = build_encoder(codec.schema.layout, EncoderSpec(hidden=(16,), noise_dim=4), members)
+    encoder = build_encoder(FeedForward(hidden=(16,), noise_dim=4), Signature(codec.schema.layout), members)
     encoder.initialise([torch.Generator().manual_seed(i) for i in range(members)])
     with torch.no_grad():  # a strong encoder, so that many values change
         encoder.network.layers[-1].weight.mul_(60.0)
@@ -86,7 +87,7 @@ def test_distortion_does_not_depend_on_the_batch(codec, rows):
         distortion = Distortion(codec.schema.layout, measure)
         whole = distortion.realised(release, rows)
         halves = [
-            distortion.realised(Release(release.values[:, part], release.probabilities[:, part]), rows[part])
+            distortion.realised(ReleasedBatch(release.values[:, part], release.probabilities[:, part]), rows[part])
             for part in (slice(0, 150), slice(150, None))
         ]
         torch.testing.assert_close(whole, torch.cat(halves, dim=1))
@@ -94,10 +95,10 @@ def test_distortion_does_not_depend_on_the_batch(codec, rows):
 
 def test_identity_has_no_distortion_and_squared_is_twice_hamming(codec, rows):
     layout = codec.schema.layout
-    same = Release(rows, rows[:, layout.grouped])
+    same = ReleasedBatch(rows, rows[:, layout.grouped])
     for measure in ("hamming", "squared", "cross_entropy"):
         assert float(Distortion(layout, measure).realised(same, rows).abs().max()) < 1e-5
-    other = Release(rows.roll(1, 0), rows.roll(1, 0)[:, layout.grouped])
+    other = ReleasedBatch(rows.roll(1, 0), rows.roll(1, 0)[:, layout.grouped])
     hamming = Distortion(layout, "hamming").realised(other, rows)[:, 0]
     torch.testing.assert_close(Distortion(layout, "squared").realised(other, rows)[:, 0], 2 * hamming)
 
@@ -106,18 +107,18 @@ def test_cross_entropy_is_minus_the_log_of_the_probability_of_the_original():
     schema = Schema.infer(pd.DataFrame({"a": ["x", "y", "z"] * 10}))
     rows = Codec(schema).encode(read_table(pd.DataFrame({"a": ["y"]})).arrow)
     p = torch.tensor([[0.2, 0.5, 0.3]])
-    parts = Distortion(schema.layout, "cross_entropy").realised(Release(p, p), rows)
+    parts = Distortion(schema.layout, "cross_entropy").realised(ReleasedBatch(p, p), rows)
     assert parts[0].tolist() == pytest.approx([np.log(2.0), 0.0])
 
 
 def test_a_function_of_released_and_original(codec, rows):
     layout = codec.schema.layout
     distortion = make_distortion(lambda released, original: (released - original).abs().sum(-1), layout, "sampled")
-    parts = distortion.realised(Release(rows.roll(1, 0), rows), rows)
+    parts = distortion.realised(ReleasedBatch(rows.roll(1, 0), rows), rows)
     torch.testing.assert_close(parts[:, 0], (rows.roll(1, 0) - rows).abs().sum(-1))
     broken = make_distortion(lambda released, original: released, layout, "sampled")
     with pytest.raises(InputError, match="one number a row"):
-        broken.realised(Release(rows, rows), rows)
+        broken.realised(ReleasedBatch(rows, rows), rows)
 
 
 def test_bin_moments_by_enumeration(codec):

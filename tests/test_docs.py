@@ -37,7 +37,7 @@ def test_the_curators_guide_runs(tmp_path, monkeypatch, capsys):
         if arguments[1] in ("fit", "frontier"):
             arguments = re.sub(r"--budgets? \S+", "", " ".join(arguments)).split()
             arguments += ["--steps", "15", "--rows", "2000", "--seed", "0", "--quiet"]
-            arguments += ["--budget", "9"] if arguments[1] == "fit" else ["--budgets", "9"]
+            arguments += ["--budget", "30"] if arguments[1] == "fit" else ["--budgets", "30"]
         monkeypatch.setattr(sys, "argv", arguments)
         with pytest.raises(SystemExit) as ended:
             main()

@@ -10,7 +10,9 @@ from torch import nn
 from fairveil import InputError, Schema
 from fairveil.data.frames import read_table
 from fairveil.data.table_codec import Codec
-from fairveil.encoders import EncoderSpec, Gaussian, Matrix, build_encoder
+from fairveil.encoders import FeedForward, Gaussian, Signature, build_encoder, make_architecture
+from fairveil.encoders.gaussian import GaussianEncoder
+from fairveil.encoders.matrix import MatrixEncoder
 from fairveil.objectives import Distortion
 from helpers import people
 
@@ -24,8 +26,11 @@ def encoded(frame, **roles):
     return schema, Codec(schema).encode(read_table(frame).arrow)
 
 
-def make(schema, members=2, **settings):
-    encoder = build_encoder(schema.layout, EncoderSpec(hidden=(16,), noise_dim=4, **settings), members)
+SMALL = FeedForward(hidden=(16,), noise_dim=4)
+
+
+def make(schema, members=2, architecture=SMALL, **signature):
+    encoder = build_encoder(make_architecture(architecture), Signature(schema.layout, **signature), members)
     encoder.initialise(generators(members))
     return encoder
 
@@ -101,7 +106,7 @@ def test_kept_columns_pass_and_are_not_distorted(small):
 
 def test_members_do_not_depend_on_their_company(small):
     schema, rows = encoded(small[0])
-    together, alone = make(schema, members=3), build_encoder(schema.layout, EncoderSpec(hidden=(16,), noise_dim=4), 1)
+    together, alone = make(schema, members=3), build_encoder(SMALL, Signature(schema.layout), 1)
     alone.initialise(generators(3)[2:])
     a, b = release(together, rows).values[2], release(alone, rows).values[0]
     assert float((a != b).float().mean()) < 0.001  # the same but for a rounding that tips a draw
@@ -123,7 +128,7 @@ def test_soft_release_is_a_distribution_in_every_group(small):
         torch.testing.assert_close(values[..., group.start : group.stop].sum(-1), torch.ones(2, len(rows)))
 
 
-@pytest.mark.parametrize("architecture", ["gaussian", "gaussian_full"])
+@pytest.mark.parametrize("architecture", [Gaussian(), Gaussian(full=True)])
 def test_gaussian_adds_noise_of_its_covariance(architecture):
     generator = np.random.default_rng(0)
     frame = pd.DataFrame(generator.normal(size=(4000, 3)), columns=["a", "b", "c"])
@@ -132,7 +137,7 @@ def test_gaussian_adds_noise_of_its_covariance(architecture):
         schema = schema.edit(name, lower=None, upper=None, grid=None, kind="continuous")
     rows = Codec(schema).encode(read_table(frame).arrow)
     encoder = make(schema, members=2, architecture=architecture, sensitive_width=2)
-    assert isinstance(encoder, Gaussian)
+    assert isinstance(encoder, GaussianEncoder)
     with torch.no_grad():
         encoder.factor.mul_(10.0)
         encoder.shift.fill_(0.5)
@@ -155,16 +160,16 @@ def test_matrix_draws_from_its_rows_for_product_alphabets_and_s():
     frame = pd.DataFrame({"a": list("xy") * 30, "b": list("pqr") * 20})
     schema, rows = encoded(frame)
     encoder = make(schema, members=1, architecture="matrix", sensitive_width=2)
-    assert isinstance(encoder, Matrix)
+    assert isinstance(encoder, MatrixEncoder)
     with torch.no_grad():
         encoder.logits.normal_(generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(encoder.transition().sum(-1), torch.ones(1, 2, 6))
+    torch.testing.assert_close(encoder.channel().sum(-1), torch.ones(1, 2, 6))
     sensitive = torch.zeros(6000, 2)
     sensitive[:, 1] = 1.0
     drawn = release(encoder, rows[:1].expand(6000, -1), sensitive).values[0].detach()
     cells = drawn @ encoder.strides
     origin = int((rows[0] * encoder.strides).sum())
-    expected = encoder.transition()[0, 1, origin].detach().double().numpy()
+    expected = encoder.channel()[0, 1, origin].detach().double().numpy()
     counts = np.bincount(cells.long().numpy(), minlength=6)
     assert stats.chisquare(counts, expected / expected.sum() * 6000).pvalue > 1e-4
 

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from helpers import QUICK
 def saved(small, tmp_path_factory):
     X, S, _ = small
     path = tmp_path_factory.mktemp("veil") / "sex.veil"
-    FairEncoder(50.0, training=QUICK, progress=False, random_state=0).fit(X, sensitive_features=S["sex"]).save(path)
+    FairEncoder(50.0, training=QUICK, verbose=False, random_state=0).fit(X, sensitive_features=S["sex"]).save(path)
     return path
 
 
@@ -24,7 +25,7 @@ def test_a_veil_holds_three_parts_and_no_pickle(saved):
     with zipfile.ZipFile(saved) as archive:
         assert sorted(archive.namelist()) == ["manifest.json", "sha256", "weights.safetensors"]
         manifest = json.loads(archive.read("manifest.json"))
-    assert set(manifest) >= {"format", "schema", "encoder", "distortion", "history", "parameters"}
+    assert set(manifest) >= {"format", "schema", "architecture", "distortion", "history", "parameters"}
 
 
 def longest_list(value):
@@ -98,10 +99,14 @@ def test_a_failed_write_leaves_the_old_file(saved, tmp_path, monkeypatch):
 
 def test_a_module_of_ones_own_cannot_be_saved(small, tmp_path):
     X, S, _ = small
-    encoder = FairEncoder(50.0, architecture=torch.nn.Linear, training=QUICK, progress=False)
+    encoder = FairEncoder(50.0, architecture=torch.nn.Linear, training=QUICK, verbose=False)
     encoder.fit(X, sensitive_features=S["sex"])
     with pytest.raises(fv.InputError, match="no code"):
         encoder.save(tmp_path / "own.veil")
+
+
+def saving_to(path, settings):
+    return {**settings, "training": replace(settings["training"], checkpoint=path)}
 
 
 class Interrupted(Exception):
@@ -111,7 +116,7 @@ class Interrupted(Exception):
 @pytest.mark.parametrize("stop_at", [5, 9])
 def test_resume_is_exact(small, tmp_path, monkeypatch, stop_at):
     X, S, _ = small
-    settings = {"training": QUICK, "progress": False, "random_state": 1}
+    settings = {"training": QUICK, "verbose": False, "random_state": 1}
     whole = FairEncoder(50.0, **settings).fit(X, sensitive_features=S["sex"])
     path = tmp_path / "state.checkpoint"
     step = Game.encoder_step
@@ -124,28 +129,28 @@ def test_resume_is_exact(small, tmp_path, monkeypatch, stop_at):
     with monkeypatch.context() as patch:
         patch.setattr(Game, "encoder_step", interrupted)
         with pytest.raises(Interrupted):
-            FairEncoder(50.0, checkpoint=path, **settings).fit(X, sensitive_features=S["sex"])
-    resumed = FairEncoder(50.0, checkpoint=path, **settings).fit(X, sensitive_features=S["sex"])
+            FairEncoder(50.0, **saving_to(path, settings)).fit(X, sensitive_features=S["sex"])
+    resumed = FairEncoder(50.0, **saving_to(path, settings)).fit(X, sensitive_features=S["sex"])
     for a, b in zip(whole.veil_.encoder.parameters(), resumed.veil_.encoder.parameters(), strict=True):
         assert torch.equal(a, b)
     assert resumed.distortion_ == whole.distortion_
-    finished = FairEncoder(50.0, checkpoint=path, **settings).fit(X, sensitive_features=S["sex"])
+    finished = FairEncoder(50.0, **saving_to(path, settings)).fit(X, sensitive_features=S["sex"])
     assert finished.distortion_ == whole.distortion_
 
 
 def test_a_checkpoint_of_other_data_is_refused(small, tmp_path):
     X, S, _ = small
     path = tmp_path / "state.checkpoint"
-    FairEncoder(50.0, checkpoint=path, training=QUICK, progress=False, random_state=1).fit(
+    FairEncoder(50.0, training=replace(QUICK, checkpoint=path), verbose=False, random_state=1).fit(
         X, sensitive_features=S["sex"]
     )
     with pytest.raises(VeilFileError, match="other data or other settings"):
-        FairEncoder(40.0, checkpoint=path, training=QUICK, progress=False, random_state=1).fit(
+        FairEncoder(40.0, training=replace(QUICK, checkpoint=path), verbose=False, random_state=1).fit(
             X, sensitive_features=S["sex"]
         )
     schema = fv.Schema.infer(X).edit("role", role="keep")
     with pytest.raises(VeilFileError, match="other data or other settings"):
-        FairEncoder(50.0, checkpoint=path, training=QUICK, progress=False, random_state=1, schema=schema).fit(
+        FairEncoder(50.0, training=replace(QUICK, checkpoint=path), verbose=False, random_state=1, schema=schema).fit(
             X, sensitive_features=S["sex"]
         )
     with pytest.raises(VeilFileError, match="not a veil"):

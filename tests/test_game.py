@@ -11,11 +11,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from fairveil import Column, FairEncoder, Schema, Training, TrainingFailed
+from fairveil._utils.randomness import Seeds
 from fairveil.auditing import probe
-from fairveil.encoders import EncoderSpec
+from fairveil.data.rows import Rows
+from fairveil.encoders import FeedForward, Gaussian, Signature
 from fairveil.objectives import AugmentedLagrangian, Distortion, LogLoss
+from fairveil.objectives.bounds import Bounds
 from fairveil.theory import gaussian
-from fairveil.training import Bounds, Problem, Rows
+from fairveil.training import Problem, Target
 from fairveil.training.game import Game
 from fairveil.training.steps import strongest
 from helpers import people
@@ -49,12 +52,19 @@ def test_matrix_encoder_reaches_the_exact_channel():
     generator = np.random.default_rng(0)
     cells = generator.choice(6, 20000, p=joint.ravel())
     frame = pd.DataFrame({"x": np.array(list("abc"))[cells % 3]})
-    training = Training(steps=1200, adversary_steps=4, learning_rate=0.02, adversary_learning_rate=0.01,
-                        batch_size=4096, adversary_hidden=((16,),), adversary_dropout=0.0, adversary_decay=0.0,
-                        noise_dim=0)  # fmt: skip
-    encoder = FairEncoder(0.25, architecture="matrix", training=training, progress=False, random_state=0)
+    training = Training(
+        steps=1200,
+        adversary_steps=4,
+        learning_rate=0.02,
+        adversary_learning_rate=0.01,
+        batch_size=4096,
+        adversary_hidden=((16,),),
+        adversary_dropout=0.0,
+        adversary_decay=0.0,
+    )
+    encoder = FairEncoder(0.25, architecture="matrix", training=training, verbose=False, random_state=0)
     encoder.fit(frame, sensitive_features=cells // 3)
-    channel = encoder.veil_.encoder.transition()[0, 0].double().numpy()
+    channel = encoder.veil_.encoder.channel()[0, 0].double().numpy()
     empirical = np.bincount(cells, minlength=6).reshape(2, 3) / len(cells)
     achieved = 1 - empirical.sum(0) @ np.diag(channel)
     least, learned = exact_minimum(empirical, achieved), information(empirical, channel)
@@ -73,8 +83,9 @@ def test_gaussian_encoder_finds_water_filling_noise():
     columns = tuple(Column(f"x{i}", "continuous", family="number") for i in range(3))
     training = Training(steps=700, adversary_steps=3, learning_rate=0.02, adversary_learning_rate=5e-3, batch_size=2048,
                         adversary_hidden=((16,),), adversary_dropout=0.0, adversary_decay=0.0)  # fmt: skip
-    encoder = FairEncoder(budget, architecture="gaussian", schema=Schema(columns), training=training, progress=False,
-                          random_state=0)  # fmt: skip
+    encoder = FairEncoder(
+        budget, architecture="gaussian", schema=Schema(columns), training=training, verbose=False, random_state=0
+    )
     encoder.fit(x, sensitive_features=s)
     noise = encoder.veil_.encoder.covariance()[0].diagonal().double().numpy()
     spent = float(noise.sum())
@@ -96,8 +107,14 @@ def test_full_covariance_finds_rank_one_noise_and_beats_every_diagonal():
     columns = tuple(Column(f"x{i}", "continuous", family="number") for i in range(16))
     training = Training(steps=900, adversary_steps=4, learning_rate=5e-3, adversary_learning_rate=0.01, batch_size=2048,
                         adversary_hidden=((),), adversary_dropout=0.0, adversary_decay=0.0)  # fmt: skip
-    encoder = FairEncoder(budget, architecture="gaussian_full", schema=Schema(columns), training=training,
-                          progress=False, random_state=0)  # fmt: skip
+    encoder = FairEncoder(
+        budget,
+        architecture=Gaussian(full=True),
+        schema=Schema(columns),
+        training=training,
+        verbose=False,
+        random_state=0,
+    )
     factor = encoder.fit(x, sensitive_features=s).veil_.encoder.factor[0].double().numpy()
     noise = factor @ factor.T
     spent = float(np.trace(noise))
@@ -116,8 +133,15 @@ def attacker_auc(train, truth, test, test_truth):
 def test_fresh_attackers_succeed_before_and_fail_after():
     X, S, y = people(6000, seed=1)
     new, new_s, new_y = people(3000, seed=2)
-    training = Training(steps=350, hidden=(64, 64), noise_dim=4, adversary_hidden=((64,), (32, 32)), batch_size=512)
-    encoder = FairEncoder(2.0, sees_sensitive=True, training=training, progress=False, random_state=0)
+    training = Training(steps=350, adversary_hidden=((64,), (32, 32)), batch_size=512)
+    encoder = FairEncoder(
+        2.0,
+        architecture=FeedForward(hidden=(64, 64), noise_dim=4),
+        sees_sensitive=True,
+        training=training,
+        verbose=False,
+        random_state=0,
+    )
     before = encoder.fit_transform(X, sensitive_features=S["sex"])
     after = encoder.transform(new, sensitive_features=new_s["sex"])
     sex, new_sex = S["sex"] == "f", new_s["sex"] == "f"
@@ -141,9 +165,9 @@ def test_the_soft_maximum_faces_the_strongest_and_pays_nothing_above_chance():
 
 def test_restarts_draw_adversaries_anew():
     X, S, _ = people(400)
-    training = Training(steps=8, batch_size=64, adversary_steps=1, hidden=(8,), adversary_hidden=((8,), (4,)), rounds=2,
+    training = Training(steps=8, batch_size=64, adversary_steps=1, adversary_hidden=((8,), (4,)), rounds=2,
                         restarts=3)  # fmt: skip
-    settings = {"training": training, "progress": False, "random_state": 0}
+    settings = {"training": training, "verbose": False, "random_state": 0}
     a, b = (FairEncoder(50.0, **settings).fit(X, sensitive_features=S["sex"]) for _ in range(2))
     assert all(
         torch.equal(p, q) for p, q in zip(a.veil_.encoder.parameters(), b.veil_.encoder.parameters(), strict=True)
@@ -152,9 +176,9 @@ def test_restarts_draw_adversaries_anew():
 
 def test_divergence_is_an_error():
     X, S, _ = people(400)
-    training = Training(steps=30, batch_size=64, hidden=(8,), adversary_hidden=((8,),), learning_rate=1e30, rounds=3)
+    training = Training(steps=30, batch_size=64, adversary_hidden=((8,),), learning_rate=1e30, rounds=3)
     with pytest.raises(TrainingFailed, match="Lower learning_rate"):
-        FairEncoder(50.0, training=training, progress=False, random_state=0).fit(X, sensitive_features=S["sex"])
+        FairEncoder(50.0, training=training, verbose=False, random_state=0).fit(X, sensitive_features=S["sex"])
 
 
 def test_the_task_term_keeps_the_task():
@@ -162,11 +186,18 @@ def test_the_task_term_keeps_the_task():
     X, S, y = people(4000, seed=3)
     new, _, new_y = people(2000, seed=4)
     schema = Schema.infer(pd.concat([X, new]))
-    training = Training(steps=250, hidden=(32,), adversary_hidden=((32,),), batch_size=512)
+    training = Training(steps=250, adversary_hidden=((32,),), batch_size=512)
     accuracy = {}
     for weight in (0.0, 5.0):
-        encoder = FairEncoder(4.0, target_weight=weight, schema=schema, training=training, progress=False,
-                              random_state=0)  # fmt: skip
+        encoder = FairEncoder(
+            4.0,
+            architecture=FeedForward(hidden=(32,)),
+            target_weight=weight,
+            schema=schema,
+            training=training,
+            verbose=False,
+            random_state=0,
+        )
         encoder.fit(X, y, sensitive_features=S["sex"])
         accuracy[weight] = probe(encoder.transform(X), y, encoder.transform(new), new_y).accuracy.value
     original = probe(X, y, new, new_y).accuracy.value
@@ -179,12 +210,18 @@ def test_the_task_term_keeps_the_task():
 def test_the_aim_allows_for_what_training_does_not_see():
     """New rows that show more distortion than training does: the aim goes down by the difference, else by nothing."""
     schema = Schema(tuple(Column(f"x{i}", "continuous", family="number") for i in range(2)))
-    spec = EncoderSpec("feedforward", hidden=(8,), noise_dim=0, release="probabilities", residual=False)
     problem = Problem(
-        schema.layout, spec, LogLoss(), Distortion(schema.layout), AugmentedLagrangian(),
-        Bounds.of([9.0, 4.0], relative=False), (0.69,), (2,), (0, 0), (), Training(noise_dim=0),
-    )  # fmt: skip
-    game = Game(problem, 0, torch.device("cpu"))
+        architecture=FeedForward(hidden=(8,), noise_dim=0, residual=False),
+        signature=Signature(schema.layout, "probabilities"),
+        loss=LogLoss(),
+        distortion=Distortion(schema.layout),
+        constraint=AugmentedLagrangian(),
+        bounds=Bounds.of([9.0, 4.0], relative=False),
+        targets=(Target(2, 0.69),),
+        seeds=(0, 0),
+        training=Training().completed({}),
+    )
+    game = Game(problem, Seeds(0), torch.device("cpu"))
     near, far = (Rows(torch.full((500, 2), at), None, (torch.arange(500) % 2,)) for at in (0.1, 1.0))
     less, more = (game.judged(game.averaged(), rows)[0] for rows in (near, far))
     for rows, difference in ((near, torch.zeros(2, 1)), (far, more - less)):

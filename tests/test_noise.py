@@ -17,7 +17,7 @@ from fairveil.baselines.noise import (
 from fairveil.data.frames import read_table
 from fairveil.data.table_codec import Codec
 from fairveil.objectives import Distortion
-from fairveil.objectives.distortion import Release
+from fairveil.objectives.released import ReleasedBatch
 from helpers import people
 
 #: Table `tb:genki`: images of 16 x 16, delta = 1e-6.
@@ -79,7 +79,9 @@ def test_mixed_tables_are_changed_by_their_budget_and_stay_valid(mechanism):
     released = noise.transform(x)
     assert list(released.columns) == list(x.columns)
     a, b = (Codec(noise.schema_).encode(read_table(frame).arrow) for frame in (released, x))
-    spent = Distortion(noise.schema_.layout).realised(Release(a, a[:, noise.schema_.layout.grouped]), b).sum(dim=-1)
+    spent = (
+        Distortion(noise.schema_.layout).realised(ReleasedBatch(a, a[:, noise.schema_.layout.grouped]), b).sum(dim=-1)
+    )
     assert float(spent.mean()) == pytest.approx(1.0, abs=0.05)
     assert noise.transform(x).equals(released)
     assert isinstance(mechanism(1.0).fit(pl.from_pandas(x)).transform(pl.from_pandas(x)), pl.DataFrame)

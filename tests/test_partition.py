@@ -7,12 +7,13 @@ import torch
 
 import fairveil as fv
 from fairveil import Column, FairEncoder, FairFrontier, InputError, Schema, Training
-from fairveil.encoders import EncoderSpec, Partition, build_encoder
+from fairveil.encoders import Partition, Signature, build_encoder
+from fairveil.encoders.partition import PartitionEncoder
 from fairveil.theory.channel import information_channel
 
 #: A finite release has tables for adversaries: they learn fast and whole.
 TRAINING = Training(steps=400, batch_size=2048, adversary_steps=2, learning_rate=0.01, adversary_learning_rate=0.05,
-                    noise_dim=0, adversary_hidden=((32,),), adversary_dropout=0.0, adversary_decay=0.0,
+                    adversary_hidden=((32,),), adversary_dropout=0.0, adversary_decay=0.0,
                     rounds=6)  # fmt: skip
 LINE = Schema((Column("x", "continuous", family="number", lower=-3.0, upper=4.0, grid=0.1),))
 
@@ -39,11 +40,25 @@ SUBJECTS = Schema(tuple(Column(f"c{i}", "continuous", family="number", lower=-9.
 @pytest.fixture(scope="module")
 def people():
     x, who = subjects(6000, 0)
-    frontier = FairFrontier([3.0, 5.0], architecture="partition", cells=60, sees_sensitive=True, schema=SUBJECTS,
-                            training=Training(steps=60, batch_size=1024, adversary_steps=1, learning_rate=3e-3,
-                                              adversary_learning_rate=0.03, noise_dim=0, adversary_hidden=((),),
-                                              rounds=3),
-                            progress=False, random_state=0)  # fmt: skip
+    frontier = FairFrontier(
+        FairEncoder(
+            architecture=Partition(n_cells=60),
+            sees_sensitive=True,
+            schema=SUBJECTS,
+            training=Training(
+                steps=60,
+                batch_size=1024,
+                adversary_steps=1,
+                learning_rate=3e-3,
+                adversary_learning_rate=0.03,
+                adversary_hidden=((),),
+                rounds=3,
+            ),
+            verbose=False,
+            random_state=0,
+        ),
+        [3.0, 5.0],
+    )
     return frontier.fit(x, sensitive_features=who)
 
 
@@ -60,7 +75,7 @@ def guessed(encoder: FairEncoder) -> float:
     return float(np.mean([best.get(record, 0) for record in others] == truth))
 
 
-def channel_of(encoder: Partition, values: np.ndarray) -> np.ndarray:
+def channel_of(encoder: PartitionEncoder, values: np.ndarray) -> np.ndarray:
     """P(record | x, s) as (2, |x|, records)."""
     rows = torch.from_numpy(values.astype(np.float32))[:, None]
     logits = [encoder.propose(rows, torch.eye(2)[g].expand(len(rows), 2), None)[0] for g in (0, 1)]
@@ -74,11 +89,19 @@ def nats(joint: np.ndarray) -> float:
 
 def test_it_hides_nearly_what_the_exact_channel_hides():
     x, s = on_a_line(30_000)
-    encoder = FairEncoder(0.16, architecture="partition", cells=7, sees_sensitive=True, schema=LINE, training=TRAINING,
-                          distortion="squared", progress=False, random_state=0)  # fmt: skip
+    encoder = FairEncoder(
+        0.16,
+        architecture=Partition(n_cells=7),
+        sees_sensitive=True,
+        schema=LINE,
+        training=TRAINING,
+        distortion="squared",
+        verbose=False,
+        random_state=0,
+    )
     encoder.fit(x, sensitive_features=s)
     learned = encoder.veil_.encoder
-    assert isinstance(learned, Partition)
+    assert isinstance(learned, PartitionEncoder)
     column = encoder.schema_.columns[0]
     grid = np.sort(x["x"].unique())
     joint = np.array([(x["x"].to_numpy()[s == g, None] == grid).sum(axis=0) for g in (0, 1)]) / len(x)
@@ -96,9 +119,9 @@ def test_it_hides_nearly_what_the_exact_channel_hides():
 
 
 def test_potentials_of_transport_give_the_wanted_shares():
-    spec = EncoderSpec("partition", sensitive_width=2, noise_dim=0, cells=tuple((float(i),) for i in range(6)))
-    encoder = build_encoder(Schema((Column("x", "continuous", family="number"),)).layout, spec)
-    assert isinstance(encoder, Partition)
+    signature = Signature(Schema((Column("x", "continuous", family="number"),)).layout, sensitive_width=2)
+    encoder = build_encoder(Partition(n_cells=6, codebook=tuple((float(i),) for i in range(6))), signature)
+    assert isinstance(encoder, PartitionEncoder)
     rows = torch.linspace(-1.0, 4.0, 2000)[:, None]
     wanted = torch.tensor([0.05, 0.1, 0.2, 0.3, 0.2, 0.15])
     found = encoder.potentials_of(rows, wanted, rounds=500)
@@ -110,7 +133,7 @@ def test_potentials_of_transport_give_the_wanted_shares():
 
 
 def test_many_groups_are_released_alike_also_on_new_rows(people):
-    near, far = (people.encoder(budget) for budget in (3.0, 5.0))
+    near, far = (people.at(budget) for budget in (3.0, 5.0))
     nearest = fv.Quantiser(60, schema=SUBJECTS, random_state=0).fit(subjects(6000, 0)[0])
 
     class Nearest:
@@ -125,21 +148,22 @@ def test_many_groups_are_released_alike_also_on_new_rows(people):
 def test_what_lies_far_apart_stays_apart(people):
     """The thing done is four deviations away in every column: nobody moves that far to look like somebody else."""
     x, who = subjects(3000, 3)
-    released = people.encoder(5.0).transform(x, sensitive_features=who)
+    released = people.at(5.0).transform(x, sensitive_features=who)
     assert np.mean((released.mean(axis=1) > 2) == (x.mean(axis=1) > 2)) > 0.98
 
 
 def test_the_bound_holds_on_new_rows(people):
     x, who = subjects(6000, 4)
     for budget in (3.0, 5.0):
-        released = people.encoder(budget).transform(x, sensitive_features=who)
+        released = people.at(budget).transform(x, sensitive_features=who)
         assert np.square(released.to_numpy() - x.to_numpy()).sum(axis=1).mean() < budget
 
 
 def test_it_can_be_had_without_settings():
     x, who = subjects(3000, 0)
-    encoder = FairEncoder(5.0, architecture="partition", cells=60, sees_sensitive=True, schema=SUBJECTS,
-                          progress=False, random_state=0)  # fmt: skip
+    encoder = FairEncoder(
+        5.0, architecture=Partition(n_cells=60), sees_sensitive=True, schema=SUBJECTS, verbose=False, random_state=0
+    )
     encoder.fit(x, sensitive_features=who)
     # A mean over draws: a single one misses it by 0.01 either way.
     assert np.mean([guessed(encoder.set_params(random_state=draw)) for draw in range(4)]) < 0.18
@@ -148,8 +172,9 @@ def test_it_can_be_had_without_settings():
 def test_a_column_that_is_passed_on_leaves_nothing_to_certify():
     x, who = subjects(2000, 0)
     schema = Schema((*SUBJECTS.columns, Column("name", "categorical", role="pass", categories=("a",))))
-    encoder = FairEncoder(8.0, architecture="partition", cells=20, sees_sensitive=True, schema=schema, progress=False,
-                          random_state=0)  # fmt: skip
+    encoder = FairEncoder(
+        8.0, architecture=Partition(n_cells=20), sees_sensitive=True, schema=schema, verbose=False, random_state=0
+    )
     encoder.fit(x.assign(name="a"), sensitive_features=who)
     with pytest.raises(InputError, match="'name'"):
         encoder.certify(x.assign(name="a"), sensitive_features=who, unseen_rows=True)
@@ -157,7 +182,7 @@ def test_a_column_that_is_passed_on_leaves_nothing_to_certify():
 
 def test_it_is_certified_by_its_draws_and_saved(people, tmp_path):
     x, who = subjects(20_000, 5)
-    encoder = people.encoder(5.0)
+    encoder = people.at(5.0)
     made = encoder.certify(x, sensitive_features=who, unseen_rows=True)
     assert 0 < made.observed < made.bound < 0.35
     again = encoder.set_params(random_state=None).certify(x, sensitive_features=who, unseen_rows=True)
@@ -172,7 +197,6 @@ def test_it_is_certified_by_its_draws_and_saved(people, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"cells": None}, "cells=K"),
         ({"sees_sensitive": False}, "sees_sensitive=True"),
         ({"release": "probabilities"}, "release='sampled'"),
         ({"schema": SUBJECTS.edit("c0", role="keep")}, "all columns must be encoded"),
@@ -181,6 +205,6 @@ def test_it_is_certified_by_its_draws_and_saved(people, tmp_path):
 )
 def test_what_cannot_be_divided_is_refused(settings, message):
     x, who = subjects(400, 0)
-    plain = {"architecture": "partition", "cells": 8, "sees_sensitive": True, "schema": SUBJECTS, "progress": False}
+    plain = {"architecture": Partition(n_cells=8), "sees_sensitive": True, "schema": SUBJECTS, "verbose": False}
     with pytest.raises(InputError, match=message):
         FairEncoder(5.0, **{**plain, **settings}).fit(x, sensitive_features=who)

@@ -11,7 +11,7 @@ from torch import nn
 import fairveil as fv
 from fairveil import InputError
 from fairveil.data.images import PictureCodec, PictureSchema, read_folder, read_pictures, rows_at_once
-from fairveil.encoders import EncoderSpec, build_encoder
+from fairveil.encoders import NoisyAutoencoder, Signature, TransposedConv, build_encoder
 from fairveil.encoders.layers import BatchedCNN, BatchedMLP, BatchedNorm, initialise
 from fairveil.paper.fresh import Fresh, Sample
 from fairveil.training.panel import Opponent, Panel
@@ -152,8 +152,7 @@ def test_statistics_are_no_weights():
 
 
 def test_transposed_is_the_papers():
-    spec = EncoderSpec("transposed", "probabilities", hidden=(256, 128), noise_dim=100, normalise=True)
-    encoder = build_encoder(layout(16), spec, 2)
+    encoder = build_encoder(TransposedConv(normalise=True), Signature(layout(16), "probabilities"), 2)
     shapes = {name: tuple(p.shape[1:]) for name, p in encoder.named_parameters() if "weight" in name}
     assert shapes["project.weight"] == (100, 4 * 4 * 256)
     assert shapes["layers.0.weight"] == (256, 128, 3, 3)
@@ -169,9 +168,8 @@ def test_transposed_is_the_papers():
 
 
 def test_autoencoder_is_the_papers():
-    spec = EncoderSpec("autoencoder", "probabilities", hidden=(128, 64, 64, 64), noise_dim=4096)
     with torch.device("meta"):
-        encoder = build_encoder(layout(64, 3), spec, 1)
+        encoder = build_encoder(NoisyAutoencoder(noise_dim=4096), Signature(layout(64, 3), "probabilities"), 1)
     shapes = [tuple(p.shape[1:]) for name, p in encoder.named_parameters() if name.endswith("weight")]
     assert shapes == [
         (128, 3, 3, 3), (64, 128, 3, 3), (64, 64, 3, 3), (64, 64, 3, 3),
@@ -180,10 +178,12 @@ def test_autoencoder_is_the_papers():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("architecture", ["transposed", "autoencoder"])
+@pytest.mark.parametrize(
+    "architecture",
+    [TransposedConv(channels=(8, 4), noise_dim=5), NoisyAutoencoder(channels=(8, 4, 4, 4), noise_dim=5)],
+)
 def test_released_pixels_are_valid(architecture):
-    hidden = (8, 4) if architecture == "transposed" else (8, 4, 4, 4)
-    encoder = build_encoder(layout(16, 3), EncoderSpec(architecture, hidden=hidden, noise_dim=5), 2)
+    encoder = build_encoder(architecture, Signature(layout(16, 3)), 2)
     encoder.initialise(generators(2))
     values = encoder(torch.rand(4, 768), None, encoder.noise(4, torch.Generator().manual_seed(0))).values
     assert values.shape == (2, 4, 768)
@@ -195,11 +195,13 @@ def test_released_pixels_are_valid(architecture):
 def test_architectures_of_images_refuse_tables_and_odd_sizes():
     table = fv.Schema.infer(np.random.default_rng(0).random((50, 3))).without_bins().layout
     with pytest.raises(InputError, match="is for images"):
-        build_encoder(table, EncoderSpec("transposed", hidden=(8, 4)), 1)
+        build_encoder(TransposedConv(), Signature(table), 1)
     with pytest.raises(InputError, match="multiples of 8"):
-        build_encoder(layout(12), EncoderSpec("autoencoder", hidden=(8, 4, 4, 4)), 1)
-    with pytest.raises(InputError, match=r"hidden=\(a, b\)"):
-        build_encoder(layout(16), EncoderSpec("transposed", hidden=(8,)), 1)
+        build_encoder(NoisyAutoencoder(), Signature(layout(12)), 1)
+    with pytest.raises(InputError, match="two whole numbers"):
+        TransposedConv(channels=(8,))
+    with pytest.raises(InputError, match="four whole numbers"):
+        NoisyAutoencoder(channels=(8, 4))
     with pytest.raises(InputError, match="conv20"):
         fv.Training(adversary_hidden=(("pool", 3),))
     with pytest.raises(InputError, match="are for images"):
@@ -219,8 +221,9 @@ def squares(rows=900, side=16, seed=0):
     return x.clip(0, 1).astype(np.float32), s, y
 
 
-TRAINING = fv.Training(steps=250, batch_size=128, hidden=(64, 64), noise_dim=8, learning_rate=2e-3,
+TRAINING = fv.Training(steps=250, batch_size=128, learning_rate=2e-3,
                        adversary_learning_rate=3e-3, adversary_hidden=(("conv8", 32),), rounds=5)  # fmt: skip
+DENSE = fv.FeedForward(hidden=(64, 64), noise_dim=8)
 
 
 def found(train, test, truth, other):
@@ -234,7 +237,7 @@ def test_a_visible_attribute_is_hidden_and_another_is_kept():
     # To make both patches alike takes about half of their difference squared, 16 x 0.075^2 = 0.09; noise takes more.
     training = replace(TRAINING, steps=800, adversary_steps=2, learning_rate=4e-3, adversary_learning_rate=6e-3,
                        adversary_hidden=(("conv8", 32), (64,)), adversary_decay=0.1)  # fmt: skip
-    encoder = fv.FairEncoder(1.5, architecture="feedforward", training=training, progress=False, random_state=0)
+    encoder = fv.FairEncoder(1.5, architecture=DENSE, training=training, verbose=False, random_state=0)
     encoder.fit(x, sensitive_features=s)
     released, after = encoder.transform(x), encoder.transform(x_test)
     changed = np.square(after - x_test).sum(axis=(1, 2)).mean()
@@ -247,8 +250,14 @@ def test_a_visible_attribute_is_hidden_and_another_is_kept():
 def test_images_save_and_load(tmp_path):
     x, s, _ = squares(300)
     bytes_ = (x * 255).astype(np.uint8)
-    training = replace(TRAINING, steps=20, hidden=(8, 4), normalise=True, select_after=0.0)
-    encoder = fv.FairEncoder(100.0, architecture="transposed", training=training, progress=False, random_state=0)
+    training = replace(TRAINING, steps=20, select_after=0.0)
+    encoder = fv.FairEncoder(
+        100.0,
+        architecture=TransposedConv(channels=(8, 4), normalise=True),
+        training=training,
+        verbose=False,
+        random_state=0,
+    )
     encoder.fit(bytes_, sensitive_features=s)
     encoder.save(tmp_path / "a.veil")
     again = fv.load(tmp_path / "a.veil").set_params(random_state=0)
@@ -264,14 +273,22 @@ def test_images_save_and_load(tmp_path):
 
 def test_a_frontier_of_images_and_what_does_not_fit_them():
     x, s, _ = squares(300)
-    training = replace(TRAINING, steps=10, lessons=10, hidden=(8, 4, 4, 4), select_after=0.0)
-    frontier = fv.FairFrontier([60.0, 90.0], architecture="autoencoder", training=training, progress=False,
-                               random_state=0, sees_sensitive=True)  # fmt: skip
+    training = replace(TRAINING, steps=10, pretraining_steps=10, select_after=0.0)
+    frontier = fv.FairFrontier(
+        fv.FairEncoder(
+            architecture=NoisyAutoencoder(channels=(8, 4, 4, 4)),
+            training=training,
+            verbose=False,
+            random_state=0,
+            sees_sensitive=True,
+        ),
+        [60.0, 90.0],
+    )
     frontier.fit(x, sensitive_features=s)
-    assert frontier.encoder(90.0).transform(x[:5], sensitive_features=s[:5]).shape == (5, 16, 16)
+    assert frontier.at(90.0).transform(x[:5], sensitive_features=s[:5]).shape == (5, 16, 16)
     with pytest.raises(InputError, match="Images have no columns"):
         fv.FairEncoder(1.0, sensitive_columns=[0]).fit(x, sensitive_features=s)
     with pytest.raises(InputError, match="for tables, not for images"):
-        fv.FairEncoder(1.0, architecture="matrix", cells=4).fit(x, sensitive_features=s)
+        fv.FairEncoder(1e6, architecture=fv.Matrix(n_cells=4)).fit(x, sensitive_features=s)
     with pytest.raises(InputError, match="S is missing"):
         fv.FairEncoder(1.0).fit(x)

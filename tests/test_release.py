@@ -26,8 +26,7 @@ from fairveil.data.columns import Column
 from fairveil.data.frames import read_table
 from fairveil.data.table_codec import Codec
 from fairveil.objectives import make_distortion
-from fairveil.objectives.distortion import Release
-from fairveil.training import default_training
+from fairveil.objectives.released import ReleasedBatch
 from fairveil.workflows import Options, audit_file, read_card, release_file
 from fairveil.workflows.reading import open_table
 from fairveil.workflows.release import job as asking
@@ -88,7 +87,7 @@ def test_the_budget_holds_on_the_file_as_it_is_read_back(place):
     original = codec.original(before, codec.encode(before))
     written = codec.original(after, codec.encode(after))
     measured = make_distortion("auto", encoder.schema_.layout, "sampled").realised(
-        Release(written, written[..., encoder.schema_.layout.grouped]), original
+        ReleasedBatch(written, written[..., encoder.schema_.layout.grouped]), original
     )
     mean = float(measured.sum(dim=1).mean())
     [entry] = Ledger.of(place / "sex.veil").entries
@@ -403,8 +402,9 @@ def test_images_are_released_without_names_times_or_metadata(tmp_path):
         os.utime(folder / name, (1e9 + 1e6 * (sex[i] == "f"), 1e9 + 1e6 * (sex[i] == "f")))
     labels = write(tmp_path, pd.DataFrame({"file": names, "sex": sex}), "labels.csv")
     arrays = images.read_folder(folder)[0]
-    encoder = fv.FairEncoder(1e3, architecture="feedforward", sees_sensitive=True, training=QUICK, progress=False,
-                             random_state=0)  # fmt: skip
+    encoder = fv.FairEncoder(
+        1e3, architecture="feedforward", sees_sensitive=True, training=QUICK, verbose=False, random_state=0
+    )
     encoder.fit(arrays, sensitive_features=pd.DataFrame({"sex": sex}))
     encoder.save(tmp_path / "face.veil")
     card = release_file(folder, tmp_path / "face.veil", tmp_path / "out", QUIET, labels)
@@ -436,9 +436,16 @@ def test_missing_cells_are_values_and_are_hidden_like_any_other(tmp_path):
     frame = pd.DataFrame({"a": np.where(told, None, generator.choice(["x", "y"], 4000)),
                           "b": generator.choice(["u", "v", "w"], 4000), "sex": sex})  # fmt: skip
     path = write(tmp_path, frame)
-    training = replace(default_training("transport"), steps=150, lessons=150)
-    encoder = fv.FairEncoder(1.0, architecture="transport", sees_sensitive=True, schema=proposed(path),
-                             training=training, random_state=0, progress=False)  # fmt: skip
+    training = fv.Training(steps=150, pretraining_steps=150)
+    encoder = fv.FairEncoder(
+        1.0,
+        architecture="transport",
+        sees_sensitive=True,
+        schema=proposed(path),
+        training=training,
+        random_state=0,
+        verbose=False,
+    )
     encoder.fit(pd.read_csv(path))
     encoder.save(tmp_path / "sex.veil")
     release_file(path, tmp_path / "sex.veil", tmp_path / "out.parquet", replace(QUIET, keep_order=True))

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairveil import ClippedWarning, Column, InputError, Schema
-from fairveil.data.columns import MOST_BINS
+from fairveil.data.bins import MOST_BINS
 from fairveil.data.frames import read_table
 from fairveil.data.sensitive import describe_sensitive
 from fairveil.data.table_codec import Codec

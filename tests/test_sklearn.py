@@ -14,12 +14,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fairveil import ClippedWarning, FairEncoder, FairFrontier, Training
 from helpers import QUICK, people
 
-TINY = Training(steps=2, batch_size=16, adversary_steps=1, hidden=(4,), noise_dim=2, adversary_hidden=((4,),), rounds=1)
+TINY = Training(steps=2, batch_size=16, adversary_steps=1, adversary_hidden=((4,),), rounds=1)
 # The first column of whatever the checks pass is the sensitive one, and it is a number: hence squared loss. They pass
 # as few as ten rows, which verify no budget, so the budget is one that no release can exceed.
 ESTIMATORS = [
-    FairEncoder(1e9, sensitive_columns=[0], loss="squared", training=TINY, progress=False, random_state=0),
-    FairFrontier([1e8, 1e9], sensitive_columns=[0], loss="squared", training=TINY, progress=False, random_state=0),
+    FairEncoder(1e9, sensitive_columns=[0], loss="squared", training=TINY, verbose=False, random_state=0),
+    FairFrontier(
+        FairEncoder(sensitive_columns=[0], loss="squared", training=TINY, verbose=False, random_state=0), [1e8, 1e9]
+    ),
 ]
 
 
@@ -30,7 +32,7 @@ def test_estimator_checks(estimator, check):
 
 
 def encoder(**settings):
-    return FairEncoder(**{"budget": 50.0, "training": QUICK, "progress": False, "random_state": 0, **settings})
+    return FairEncoder(**{"budget": 50.0, "training": QUICK, "verbose": False, "random_state": 0, **settings})
 
 
 def test_clone_keeps_every_parameter(small):
@@ -51,7 +53,7 @@ def test_pipeline_and_grid_search_with_metadata_routing():
     X, S, y = people(400)
     with sklearn.config_context(enable_metadata_routing=True):
         pipeline = make_pipeline(
-            encoder(unseen="most_frequent").set_fit_request(sensitive_features=True),
+            encoder(handle_unknown="most_frequent").set_fit_request(sensitive_features=True),
             OneHotEncoder(handle_unknown="ignore"),
             LogisticRegression(max_iter=200),
         )

@@ -17,17 +17,28 @@ from fairveil import FairEncoder, FairFrontier, InputError, Schema, Training
 from fairveil.auditing import probe
 from fairveil.data.frames import read_table
 from fairveil.data.table_codec import Codec
-from fairveil.encoders import EncoderSpec, build_encoder
-from fairveil.encoders.transport.autoregressive import ColumnsInTurn
+from fairveil.encoders import Signature, Transport, build_encoder
+from fairveil.encoders.transport.autoregressive import AutoregressiveColumns
 from fairveil.objectives import LogLoss, make_distortion
-from fairveil.training import Bounds
+from fairveil.objectives.bounds import Bounds
 from fairveil.training.confidence_bound import DRAWS
 from fairveil.training.panel import Opponent, Panel
 from fairveil.training.steps import distortion_of, panel_losses
 from helpers import people
 
-SHORT = Training(steps=20, batch_size=128, adversary_steps=1, hidden=(16,), adversary_hidden=((16,),), rounds=3,
-                 lessons=30, matchings=1, matched_rows=200)  # fmt: skip
+SHORT = Training(
+    steps=20,
+    batch_size=128,
+    adversary_hidden=((16,),),
+    rounds=3,
+    pretraining_steps=30,
+    learning_rate=4e-3,
+    adversary_learning_rate=4e-3,
+    adversary_decay=1.0,
+    warm_up=0.0,
+    spending=0.0,
+)
+SMALL = Transport(hidden=(16,), matchings=1, matched_rows=200)
 
 
 def letters(n: int = 200) -> pd.DataFrame:
@@ -36,8 +47,8 @@ def letters(n: int = 200) -> pd.DataFrame:
                          "c": generator.choice(list("pqrs"), n)})  # fmt: skip
 
 
-def in_turn(schema: Schema, scale: float = 1.0) -> ColumnsInTurn:
-    columns = ColumnsInTurn(schema.layout, 2, (8,))
+def in_turn(schema: Schema, scale: float = 1.0) -> AutoregressiveColumns:
+    columns = AutoregressiveColumns(schema.layout, 2, (8,))
     columns.initialise(torch.Generator().manual_seed(0))
     with torch.no_grad():
         for parameter in (columns.before, columns.out):
@@ -67,8 +78,7 @@ def test_chances_of_all_records_sum_to_one_and_draws_follow_them():
 
 def test_gates_look_only_at_rows_that_may_move():
     schema = Schema.infer(read_table(letters()))
-    spec = EncoderSpec("transport", "sampled", 2, hidden=(8,))
-    encoder = build_encoder(schema.layout, spec, 2)
+    encoder = build_encoder(Transport(hidden=(8,)), Signature(schema.layout, sensitive_width=2), 2)
     generator = torch.Generator().manual_seed(0)
     encoder.initialise([generator, generator])
     with torch.no_grad():
@@ -77,7 +87,9 @@ def test_gates_look_only_at_rows_that_may_move():
     sensitive = F.one_hot(torch.arange(len(x)) % 2, 2).float()
     release = encoder(x, sensitive, encoder.noise(len(x), generator))
     stays = sensitive[:, 0] > 0.5
-    assert torch.equal(release.weights[:, stays], torch.eye(1, 1 + spec.levels).expand(2, int(stays.sum()), -1))
+    assert torch.equal(
+        release.weights[:, stays], torch.eye(1, 1 + encoder.architecture.levels).expand(2, int(stays.sum()), -1)
+    )
     assert torch.equal(release.atoms[:, stays], x[stays].expand(len(release.atoms), -1, -1))
     assert torch.equal(release.values[:, stays], x[stays].expand(2, -1, -1))
     assert torch.allclose(release.weights.sum(dim=-1), torch.ones(2, len(x)))
@@ -89,7 +101,7 @@ def test_gates_look_only_at_rows_that_may_move():
 def test_it_learns_what_columns_apart_cannot():
     generator = torch.Generator().manual_seed(0)
     schema = Schema.infer(read_table(pd.DataFrame({"a": list("xy") * 50, "b": list("uv") * 50})))
-    columns = ColumnsInTurn(schema.layout, 1, (8,))
+    columns = AutoregressiveColumns(schema.layout, 1, (8,))
     columns.initialise(generator)
     same = torch.randint(2, (4000,), generator=generator)
     record = torch.cat([F.one_hot(same, 2), F.one_hot(same, 2)], dim=1).float()  # a and b agree, either way
@@ -109,7 +121,7 @@ def transport(frame: pd.DataFrame, members: int = 2, keep: tuple[str, ...] = ())
     schema = Schema.infer(read_table(frame), fewest=1)
     for name in keep:
         schema = schema.edit(name, role="keep")
-    encoder = build_encoder(schema.layout, EncoderSpec("transport", sensitive_width=2, hidden=(8,)), members)
+    encoder = build_encoder(Transport(hidden=(8,)), Signature(schema.layout, sensitive_width=2), members)
     encoder.initialise([torch.Generator().manual_seed(i) for i in range(members)])
     with torch.no_grad():
         encoder.mover.columns.out.mul_(20.0)
@@ -240,11 +252,10 @@ def cheapest(cells: np.ndarray, s: np.ndarray) -> float:
 def test_it_hides_s_at_the_least_cost_at_which_it_can_be_hidden(discrete):
     frame, s, cells = discrete
     least = cheapest(cells, s.to_numpy())
-    frontier = FairFrontier([0.5 * least, 1.5 * least], sees_sensitive=True, progress=False, random_state=0)
+    frontier = FairFrontier(FairEncoder(sees_sensitive=True, verbose=False, random_state=0), [0.5 * least, 1.5 * least])
     frontier.fit(frame, sensitive_features=s)
-    encoder = frontier.encoder(1.5 * least)
-    assert encoder.veil_.encoder.spec.architecture == "transport"  # `auto` chose it
-    assert encoder.distortion_.mean == pytest.approx(least, rel=0.12)
+    encoder = frontier.at(1.5 * least)
+    assert encoder.veil_.encoder.architecture.name == "transport"  # `auto` chose it
     half = len(frame) // 2
 
     def advantage(table):
@@ -252,9 +263,11 @@ def test_it_hides_s_at_the_least_cost_at_which_it_can_be_hidden(discrete):
         return found.auc.value
 
     released = encoder.transform(frame, sensitive_features=s)
+    # Of all rows: the mean of the few that are held out has a standard error of 7 %.
+    assert (released != frame).sum(axis=1).mean() == pytest.approx(least, rel=0.12)
     assert advantage(frame) > 0.72  # the control
     assert advantage(released) < 0.525
-    partly = frontier.encoder(0.5 * least)
+    partly = frontier.at(0.5 * least)
     assert partly.distortion_.upper <= 0.5 * least
     assert 0.525 < advantage(partly.transform(frame, sensitive_features=s)) < advantage(frame) - 0.05
 
@@ -262,18 +275,20 @@ def test_it_hides_s_at_the_least_cost_at_which_it_can_be_hidden(discrete):
 def test_a_saved_transport_is_the_same_and_a_frontier_shares_one_mover(tmp_path, discrete):
     frame, s, _ = discrete
     frame, s = frame.iloc[:1500], s.iloc[:1500]
-    frontier = FairFrontier([0.3, 0.6], architecture="transport", sees_sensitive=True, training=SHORT, progress=False,
-                            random_state=1).fit(frame, sensitive_features=s)  # fmt: skip
+    frontier = FairFrontier(
+        FairEncoder(architecture=SMALL, sees_sensitive=True, training=SHORT, verbose=False, random_state=1),
+        [0.3, 0.6],
+    ).fit(frame, sensitive_features=s)
     met = frontier.points_.loc[frontier.points_["met"], "budget"]
     assert len(met)
-    one = frontier.encoder(met.iloc[-1])
+    one = frontier.at(met.iloc[-1])
     one.save(tmp_path / "t.veil")
     again = fv.load(tmp_path / "t.veil")
     again.random_state = 1
     pd.testing.assert_frame_equal(
         again.transform(frame, sensitive_features=s), one.transform(frame, sensitive_features=s)
     )
-    movers = [t.veil.encoder.mover.state_dict() for t in frontier.trained_]
+    movers = [one.veil_.encoder.mover.state_dict() for one in frontier.estimators_]
     assert all(torch.equal(movers[0][name], movers[1][name]) for name in movers[0])
 
 
@@ -281,9 +296,11 @@ def test_an_interrupted_fit_goes_on_exactly(tmp_path, discrete, monkeypatch):
     frame, s, _ = discrete
     frame, s = frame.iloc[:1500], s.iloc[:1500]
 
-    def fit(**more):
-        return FairEncoder(0.8, architecture="transport", sees_sensitive=True, training=SHORT, progress=False,
-                           random_state=3, **more).fit(frame, sensitive_features=s)  # fmt: skip
+    def fit(checkpoint=None):
+        training = replace(SHORT, checkpoint=checkpoint)
+        return FairEncoder(
+            0.8, architecture=SMALL, sees_sensitive=True, training=training, verbose=False, random_state=3
+        ).fit(frame, sensitive_features=s)
 
     whole = fit()
     from fairveil.training.game import Game
@@ -309,8 +326,14 @@ def test_a_group_of_which_validation_rows_have_none():
     few = S["sex"].copy()
     few.iloc[:] = "many"
     few.iloc[[3, 77, 200]] = "few"
-    encoder = FairEncoder(60.0, architecture="transport", sees_sensitive=True, training=replace(SHORT, validation=0.02),
-                          progress=False, random_state=0)  # fmt: skip
+    encoder = FairEncoder(
+        60.0,
+        architecture=SMALL,
+        sees_sensitive=True,
+        training=replace(SHORT, validation=0.02),
+        verbose=False,
+        random_state=0,
+    )
     encoder.fit(X, sensitive_features=few)
     for group in ("few", "many"):  # nobody moves, or all may
         assert len(encoder.transform(X, sensitive_features=few.where(few == group, group))) == 500
@@ -318,14 +341,19 @@ def test_a_group_of_which_validation_rows_have_none():
 
 def test_three_groups_a_budget_by_kind_and_a_handful_of_rows():
     X, S, _ = people(500)
-    encoder = FairEncoder({"categorical": 2.0, "continuous": 60.0}, architecture="transport", sees_sensitive=True,
-                          training=SHORT, progress=False, random_state=0)  # fmt: skip
+    encoder = FairEncoder(
+        {"categorical": 2.0, "continuous": 60.0},
+        architecture=SMALL,
+        sees_sensitive=True,
+        training=SHORT,
+        verbose=False,
+        random_state=0,
+    )
     encoder.fit(X, sensitive_features=S["region"])
     released = encoder.transform(X, sensitive_features=S["region"])
     assert set(released["role"]) <= set(X["role"])
     assert released.dtypes.equals(X.dtypes)
-    few = FairEncoder(900.0, architecture="transport", sees_sensitive=True, training=SHORT, progress=False,
-                      random_state=0)  # fmt: skip
+    few = FairEncoder(900.0, architecture=SMALL, sees_sensitive=True, training=SHORT, verbose=False, random_state=0)
     few.fit(X.iloc[:60], sensitive_features=S["sex"].iloc[:60])
 
 
@@ -334,8 +362,8 @@ def test_auto_takes_feedforward_where_rows_cannot_be_moved(discrete):
     X, S, y = people(1600)
 
     def chosen(X, s, y=None, **settings):
-        encoder = FairEncoder(900.0, training=SHORT, progress=False, random_state=0, **settings)
-        return encoder.fit(X, y, sensitive_features=s).veil_.encoder.spec.architecture
+        encoder = FairEncoder(900.0, training=SHORT, verbose=False, random_state=0, **settings)
+        return encoder.fit(X, y, sensitive_features=s).veil_.encoder.architecture.name
 
     assert chosen(frame.iloc[:3000], s.iloc[:3000], sees_sensitive=True) == "transport"
     assert chosen(frame.iloc[:600], s.iloc[:600], sees_sensitive=True) == "feedforward"  # too few
@@ -351,12 +379,12 @@ def test_auto_takes_feedforward_where_rows_cannot_be_moved(discrete):
         ({"sees_sensitive": False}, "needs sees_sensitive=True"),
         ({"distortion": "cross_entropy"}, "adds up over columns"),
         ({"distortion": lambda r, x: (r - x).square().sum(-1)}, "adds up over columns"),
-        ({"release": "probabilities"}, "adds up over columns"),
+        ({"release": "probabilities"}, "needs release='sampled'"),
     ],
 )
 def test_what_transport_cannot_do_is_said(settings, message):
     X, S, _ = people(200)
     encoder = FairEncoder(5.0, **{"architecture": "transport", "sees_sensitive": True, "training": SHORT,
-                                  "progress": False, **settings})  # fmt: skip
+                                  "verbose": False, **settings})  # fmt: skip
     with pytest.raises(InputError, match=message):
         encoder.fit(X, sensitive_features=S["sex"])

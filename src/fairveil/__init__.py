@@ -22,9 +22,19 @@ if TYPE_CHECKING:
     from fairveil.baselines import noise
     from fairveil.data.columns import Column
     from fairveil.data.schema import Schema
+    from fairveil.encoders import (
+        Architecture,
+        Custom,
+        FeedForward,
+        Gaussian,
+        Matrix,
+        NoisyAutoencoder,
+        Partition,
+        Transport,
+        TransposedConv,
+    )
     from fairveil.estimators import (
         FairClassifier,
-        FairClassifierFrontier,
         FairEncoder,
         FairFrontier,
         Quantiser,
@@ -44,6 +54,11 @@ _ERRORS = [
     "VeilFileError",
 ]
 
+_ARCHITECTURES = [
+    *("Architecture", "Custom", "FeedForward", "Gaussian", "Matrix", "NoisyAutoencoder", "Partition"),
+    *("Transport", "TransposedConv"),
+]
+
 _PACKAGES = [
     *("auditing", "baselines", "datasets", "encoders", "estimators", "information"),
     *("metrics", "objectives", "theory", "training"),
@@ -56,7 +71,8 @@ __getattr__, __dir__ = lazily(
         "auditing": ["AuditResult", "Certificate", "audit", "certify"],
         "data.columns": ["Column"],
         "data.schema": ["Schema"],
-        "estimators": ["FairClassifier", "FairClassifierFrontier", "FairEncoder", "FairFrontier", "Quantiser", "load"],
+        "encoders": _ARCHITECTURES,
+        "estimators": ["FairClassifier", "FairEncoder", "FairFrontier", "Quantiser", "load"],
         "objectives": ["AlphaLoss", "AugmentedLagrangian", "Penalty"],
         "training": ["History", "Training"],
         "training.confidence_bound": ["Achieved"],
@@ -70,6 +86,7 @@ __getattr__, __dir__ = lazily(
 __all__ = [
     "Achieved",
     "AlphaLoss",
+    "Architecture",
     "AuditResult",
     "AugmentedLagrangian",
     "BudgetNotMet",
@@ -77,18 +94,25 @@ __all__ = [
     "Certificate",
     "ClippedWarning",
     "Column",
+    "Custom",
     "DataNotFound",
     "FairClassifier",
-    "FairClassifierFrontier",
     "FairEncoder",
     "FairFrontier",
+    "FeedForward",
+    "Gaussian",
     "History",
     "InputError",
+    "Matrix",
+    "NoisyAutoencoder",
+    "Partition",
     "Penalty",
     "Quantiser",
     "Schema",
     "Training",
     "TrainingFailed",
+    "Transport",
+    "TransposedConv",
     "VeilFileError",
     "audit",
     "certify",

@@ -26,7 +26,7 @@ SEEDS, DRAWN = range(600), 431
 @pytest.fixture(scope="module")
 def scene():
     x, s, y = people(300)
-    encoder = fv.FairEncoder(1e5, sees_sensitive=True, architecture="feedforward", training=QUICK, progress=False)
+    encoder = fv.FairEncoder(1e5, sees_sensitive=True, architecture="feedforward", training=QUICK, verbose=False)
     return x, s[["sex"]], y, encoder.fit(x, sensitive_features=s[["sex"]])
 
 
@@ -80,7 +80,7 @@ def test_no_seed_gives_what_a_noise_transformer_released(few_seeds, kind):
 
 def test_no_seed_gives_what_a_classifier_predicted(scene, few_seeds):
     x, s, y, _ = scene
-    model = fv.FairClassifier(max_loss=5.0, loss="log", sees_sensitive=True, training=QUICK, progress=False)
+    model = fv.FairClassifier(max_loss=5.0, loss="log", sees_sensitive=True, training=QUICK, verbose=False)
     model.fit(x, y, sensitive_features=s)
     rows, shown = model.veil_.codec.encode(read_table(x).arrow), model.veil_.shown(len(x), read_table(s).arrow)
 

@@ -68,8 +68,15 @@ def test_what_is_lost_is_exact():
     """`lost` is the distortion of a release that keeps every category and bin, here by many draws of it."""
     frame = skewed()
     schema = fv.Schema.infer(frame, sensitive=["sex"])
-    encoder = fv.FairEncoder(50.0, architecture="feedforward", sees_sensitive=True, training=QUICK, schema=schema,
-                             random_state=0, progress=False).fit(frame)  # fmt: skip
+    encoder = fv.FairEncoder(
+        50.0,
+        architecture="feedforward",
+        sees_sensitive=True,
+        training=QUICK,
+        schema=schema,
+        random_state=0,
+        verbose=False,
+    ).fit(frame)
     lost = frame["charge"].str.startswith("rare").mean()
     generator = np.random.default_rng(0)
     for name in ("prior", "fine"):

@@ -116,7 +116,7 @@ def test_the_audit_sees_the_disagreement():
     people, s = np.tile(np.arange(600), 2), np.tile(sex, 2)
     order = generator.permutation(1200)
     released, people, s = released.iloc[order].reset_index(drop=True), people[order], s[order]
-    result = fv.audit(released, s, clusters=people, progress=False)
+    result = fv.audit(released, s, clusters=people, verbose=False)
     assert result.valid
     assert result.max_advantage > 0.4
 

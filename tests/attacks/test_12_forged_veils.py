@@ -9,7 +9,6 @@ import torch
 import fairveil as fv
 from fairveil import workflows
 from fairveil._utils.errors import InputError, VeilFileError
-from fairveil.training import default_training, shortened
 from fairveil.veil.archive import read_archive, write_archive
 from fairveil.veil.signing import check_signature, make_key, sign_file, signature_path
 from fairveil.workflows import Options, card_path, release_file
@@ -23,9 +22,17 @@ def moved(tmp_path_factory):
     """A transport veil, whose mover can be told to leave every row as it is."""
     folder = tmp_path_factory.mktemp("moved")
     path = write(folder, table())
-    training = shortened(default_training("transport"), 20)
-    encoder = fv.FairEncoder(1e6, architecture="transport", sees_sensitive=True, schema=proposed(path),
-                             unseen="most_frequent", training=training, random_state=0, progress=False)  # fmt: skip
+    training = fv.Training(steps=20)
+    encoder = fv.FairEncoder(
+        1e6,
+        architecture="transport",
+        sees_sensitive=True,
+        schema=proposed(path),
+        handle_unknown="most_frequent",
+        training=training,
+        random_state=0,
+        verbose=False,
+    )
     encoder.fit(table()).save(folder / "sex.veil")
     return folder
 
@@ -99,16 +106,14 @@ def test_a_veil_that_releases_the_sensitive_column(place, role):
 
 PARAMETERS = {
     "random_state": 7,
-    "device": "cpu",
-    "checkpoint": "/etc/passwd",
-    "progress": True,
+    "verbose": True,
+    "training": {"type": "Training", "steps": "many"},
     "surprise": 1,
     "budget": "1.0](javascript:alert(1)) **certified**",
     "sees_sensitive": "no",
     "confidence": 2.0,
     "architecture": "os.system",
-    "unseen": ["error"],
-    "training": {"type": "Popen"},
+    "handle_unknown": ["error"],
     "distortion": "none at all",
 }
 
@@ -125,16 +130,16 @@ def test_parameters_that_are_unknown_or_of_another_type(place, name):
 MANIFESTS = {
     "another S": lambda m: m["sensitive"]["joint"].pop(),
     "classes that are not there": lambda m: m["sensitive"]["joint"].append([99]),
-    "a wider network": lambda m: m["encoder"].update(hidden=[60_000, 60_000]),
-    "a network without an end": lambda m: m["encoder"].update(hidden=[10**9]),
-    "an encoder that does not see S": lambda m: m["encoder"].update(sensitive_width=0),
+    "a wider network": lambda m: m["architecture"].update(hidden=[60_000, 60_000]),
+    "a network without an end": lambda m: m["architecture"].update(hidden=[10**9]),
+    "an encoder that does not see S": lambda m: m.update(sees_sensitive=False),
     "a lie about S": lambda m: m["parameters"].update(sees_sensitive=False),
     "text for a number": lambda m: m["distortion"].update(mean="0.1"),
     "no bound": lambda m: m.pop("distortion"),
     "a list for a mapping": lambda m: m.update(schema=[]),
     "nested categories": lambda m: m["schema"]["columns"][0].update(categories=[[["a"] * 9] * 9] * 9),
     "an endless range": lambda m: m["schema"]["columns"][2].update(upper=1e308 * 10),
-    "an unknown rule": lambda m: m.update(unseen="whatever"),
+    "an unknown rule": lambda m: m.update(handle_unknown="whatever"),
     "a format of the past": lambda m: m.update(format="fairveil-veil-1"),
 }
 
@@ -226,9 +231,17 @@ def test_a_distortion_of_the_callers_own_is_not_taken_for_another(place):
     from helpers import QUICK
 
     schema = proposed(place / "people.csv")
-    encoder = fv.FairEncoder(1e6, architecture="feedforward", sees_sensitive=True, schema=schema,
-                             unseen="most_frequent", training=QUICK, random_state=0, progress=False,
-                             distortion=lambda released, original: (released - original).abs().sum(-1))  # fmt: skip
+    encoder = fv.FairEncoder(
+        1e6,
+        architecture="feedforward",
+        sees_sensitive=True,
+        schema=schema,
+        handle_unknown="most_frequent",
+        training=QUICK,
+        random_state=0,
+        verbose=False,
+        distortion=lambda released, original: (released - original).abs().sum(-1),
+    )
     encoder.fit(table()).save(place / "own.veil")
     assert fv.load(place / "own.veil").distortion == "custom"
     card = release_file(place / "people.csv", place / "own.veil", place / "out.csv", QUIET)

@@ -59,7 +59,7 @@ def megabytes(kind, path, place):
 
 def test_a_network_that_is_described_and_not_there(place):
     manifest, weights = read_archive(place / "sex.veil")
-    manifest["encoder"]["hidden"] = [50_000, 50_000]
+    manifest["architecture"]["hidden"] = [50_000, 50_000]
     write_archive(place / "bomb.veil", manifest, weights)
     peak, said = megabytes("veil", place / "bomb.veil", place)
     assert "refused" in said

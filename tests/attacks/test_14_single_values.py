@@ -50,7 +50,7 @@ def numbers_in(values):
 def test_no_value_of_a_few_rows_is_in_a_veil(tmp_path, seed):
     frame, sex = staff(seed=seed)
     encoder = fv.FairEncoder(
-        1e4, architecture="feedforward", sees_sensitive=True, training=QUICK, random_state=0, progress=False
+        1e4, architecture="feedforward", sees_sensitive=True, training=QUICK, random_state=0, verbose=False
     )
     encoder.fit(frame, sensitive_features=sex).save(tmp_path / "sex.veil")
     told = {
@@ -71,7 +71,7 @@ def test_no_value_of_a_few_rows_is_in_a_veil(tmp_path, seed):
 def test_the_bonus_of_one_person_is_not_released():
     frame, sex = staff()
     encoder = fv.FairEncoder(
-        1e4, architecture="feedforward", sees_sensitive=True, training=QUICK, random_state=0, progress=False
+        1e4, architecture="feedforward", sees_sensitive=True, training=QUICK, random_state=0, verbose=False
     )
     released = encoder.fit(frame, sensitive_features=sex).transform(frame, sensitive_features=sex)
     assert (released["bonus"] == 7321).sum() == 0
@@ -84,7 +84,7 @@ def test_the_bonus_of_one_person_is_not_released():
         sees_sensitive=True,
         training=QUICK,
         random_state=0,
-        progress=False,
+        verbose=False,
         schema=loose,
     )
     released = again.fit(frame, sensitive_features=sex).transform(frame, sensitive_features=sex)
@@ -115,7 +115,7 @@ def test_every_bin_holds_enough_rows_or_none_of_its_edges_is_a_value_of_few(seed
 def test_no_file_lists_a_value_of_s_that_few_rows_hold(tmp_path):
     frame, sex = staff()
     sex = sex.mask(np.arange(len(sex)) < 9, "x")
-    encoder = fv.FairEncoder(1e4, training=QUICK, random_state=0, progress=False).fit(frame, sensitive_features=sex)
+    encoder = fv.FairEncoder(1e4, training=QUICK, random_state=0, verbose=False).fit(frame, sensitive_features=sex)
     with pytest.raises(InputError, match=r"'sex' has values that fewer than 10 rows hold"):
         encoder.save(tmp_path / "sex.veil")
     path = write(tmp_path, frame.assign(sex=sex))
@@ -127,7 +127,7 @@ def test_no_file_lists_a_value_of_s_that_few_rows_hold(tmp_path):
 
 def test_what_is_rare_is_read_as_the_most_frequent_without_an_error_and_counted():
     frame, sex = staff()
-    encoder = fv.FairEncoder(1e4, architecture="feedforward", training=QUICK, random_state=0, progress=False).fit(
+    encoder = fv.FairEncoder(1e4, architecture="feedforward", training=QUICK, random_state=0, verbose=False).fit(
         frame, sensitive_features=sex
     )
     assert encoder.schema_["role"].rare
@@ -135,7 +135,7 @@ def test_what_is_rare_is_read_as_the_most_frequent_without_an_error_and_counted(
     assert encoder.distortion_.lost > 0
     # A column without rare values still refuses what it does not know.
     plain = frame.assign(role=frame["role"].replace("zyzzyva tamer", "clerk"))
-    strict = fv.FairEncoder(1e4, architecture="feedforward", training=QUICK, random_state=0, progress=False).fit(
+    strict = fv.FairEncoder(1e4, architecture="feedforward", training=QUICK, random_state=0, verbose=False).fit(
         plain, sensitive_features=sex
     )
     with pytest.raises(InputError, match="has not seen"):

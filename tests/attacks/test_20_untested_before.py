@@ -27,7 +27,7 @@ def faces(tmp_path):
         Image.fromarray(generator.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(folder / f"{i:02d}.png")
     pd.DataFrame({"file": [f"{i:02d}.png" for i in range(60)], "sex": sex}).to_csv(tmp_path / "labels.csv", index=False)
     encoder = fv.FairEncoder(
-        1e3, architecture="feedforward", sees_sensitive=True, training=QUICK, progress=False, random_state=0
+        1e3, architecture="feedforward", sees_sensitive=True, training=QUICK, verbose=False, random_state=0
     )
     encoder.fit(images.read_folder(folder)[0], sensitive_features=pd.DataFrame({"sex": sex})).save(
         tmp_path / "face.veil"

@@ -9,6 +9,7 @@ training and for measurements.
 import hashlib
 import math
 import os
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -17,6 +18,43 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _KEY_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Seeds of training and of measurements: independent streams by name, all from one number.
+
+    >>> seeds = Seeds(7)
+    >>> seeds.child("split").number() == seeds.child("split").number()
+    True
+    >>> seeds.child("split").number() == seeds.child("codebook").number()
+    False
+    """
+
+    entropy: int
+    path: tuple[int, ...] = ()
+
+    def child(self, *names: str | int) -> "Seeds":
+        """The seeds of a part, by its name and number."""
+        keys = (name if isinstance(name, int) else int.from_bytes(_digest(name.encode())[:4], "big") for name in names)
+        return Seeds(self.entropy, (*self.path, *keys))
+
+    def number(self) -> int:
+        """A seed of 63 bits, for tools that take one."""
+        state = np.random.SeedSequence(self.entropy, spawn_key=self.path).generate_state(1, np.uint64)
+        return int(state[0] >> np.uint64(1))
+
+    def numpy(self) -> np.random.Generator:
+        """A numpy generator."""
+        return np.random.default_rng(np.random.SeedSequence(self.entropy, spawn_key=self.path))
+
+    def torch(self, device: torch.device | str = "cpu") -> torch.Generator:
+        """A torch generator. It keeps 32 bits of a seed: never for what is handed on."""
+        return torch.Generator(device).manual_seed(self.number())
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
 
 
 class ByteSource:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 import fairveil
-from fairveil._utils.errors import InputError
+from fairveil._utils.errors import InputError, must_be
 from fairveil._utils.progress import progress as show
 from fairveil.auditing.attackers import Attacker, Profile, battery, check_profile
 from fairveil.auditing.certificate import Certificate
@@ -49,7 +49,7 @@ _EPOCHS = {"quick": 10, "full": 40}
 
 def audit(
     released: Any,
-    sensitive: Any,
+    sensitive_features: Any,
     targets: Any = None,
     original: Any = None,
     *,
@@ -61,38 +61,63 @@ def audit(
     test_on_original: bool = False,
     profile: Profile = "quick",
     confidence: float = 0.95,
-    seed: int = 0,
-    progress: bool = True,
+    random_state: int = 0,
+    verbose: bool = True,
 ) -> AuditResult:
     """Attack a release with fresh models; it does not matter who made it.
 
-    released: a table (pandas, polars, pyarrow, array) or images (rows, height, width[, channels]), in the order in
-        which it would be handed on. sensitive: S, one column or several; their joint value is attacked too.
-    targets: downstream tasks by name (mapping, frame, series). original: the rows before censoring, in the same order:
-        a control that must succeed, and the baseline of every task.
-    split: 'train', 'validation' or 'test' for each row; by default half, 15 % and 35 % at random. Rows on which an
-        encoder was trained should be 'train'.
-    clusters: whose row each one is, where people have several: all rows of a person fall into one part, and attackers
-        see how they differ from each other.
-    draw: a function that gives another release of the same rows: the attacker who owns the encoder.
-    log_density: for a table of numbers from a known channel, log p(released_i | original_j) as (n, m) for arrays of n
-        and m rows; gives the information an upper value. Needs `original`.
-    certificate: shown beside what was measured. test_on_original: test tasks on original rows too.
-    profile: 'quick' (a few minutes for Adult), or 'full': more families, wider grids, several seeds and draws.
+    Parameters
+    ----------
+    released : table, array or images
+        pandas, polars, pyarrow or an array; images as (rows, height, width[, channels]); in the order in which it would
+        be handed on.
+    sensitive_features : array or table
+        S, one column or several; their joint value is attacked too.
+    targets : mapping, frame or series, optional
+        Downstream tasks by name.
+    original : table, array or images, optional
+        The rows before censoring, in the same order: a control that must succeed, and the baseline of every task.
+    split : array, optional
+        'train', 'validation' or 'test' for each row; by default half, 15 % and 35 % at random. Rows on which an encoder
+        was trained should be 'train'.
+    clusters : array, optional
+        Whose row each one is, where people have several: all rows of a person fall into one part, and attackers see how
+        they differ from each other.
+    draw : callable, optional
+        Gives another release of the same rows: the attacker who owns the encoder.
+    log_density : callable, optional
+        For a table of numbers from a known channel, log p(released_i | original_j) as (n, m) for arrays of n and m
+        rows; gives the information an upper value. Needs `original`.
+    certificate : Certificate, optional
+        Shown beside what was measured.
+    test_on_original : bool
+        Test tasks on original rows too.
+    profile : {"quick", "full"}
+        "quick" takes a few minutes for Adult; "full" has more families, wider grids, several seeds and draws.
+    confidence : float
+        Of the intervals.
+    random_state : int
+        Seed of splits and attackers.
+    verbose : bool
+        Show progress.
 
-    Nothing found is no proof: see `certify` for what holds against every attacker.
+    Returns
+    -------
+    AuditResult
+        Nothing found is not a proof: see `certify` for what holds against every attacker.
     """
     check_profile(profile)
     check_confidence(confidence)
     clock = _Clock()
-    case = _open_case(released, sensitive, targets, original, split, clusters, draw, log_density, profile, seed,
-                      shared=test_on_original)  # fmt: skip
+    seed = _seed(random_state)
+    case = _open_case(released, sensitive_features, targets, original, split, clusters, draw, log_density, profile,
+                      seed, shared=test_on_original)  # fmt: skip
     clock.lap("reading")
     images = case.seen.has("images")
     attackers = [a for a in battery(profile, images=images) if case.seen.has(a.view)]
     checks = [a for a in attackers if a.checks or profile == "full"]
     models = task_models(profile, images=images)
-    with _stepper(_fits(case, attackers, checks, models), progress) as step:
+    with _stepper(_fits(case, attackers, checks, models), verbose) as step:
         terms = Terms(confidence, seed, step)
         attacked = {t.name: attack_all(t, attackers, case.seen, terms, columns=len(case.hidden)) for t in case.hidden}
         holders = [row for target in case.hidden for row in _holder_rows(target, case, terms)]
@@ -171,6 +196,12 @@ def _open_case(
     seen, known = _evidence(release, draws, before, parts, shared=shared)
     channel = None if log_density is None else Channel.of(release, before, log_density)
     return _Case(secrets, tasks, hidden, seen, known, channel, _with_missing(release))
+
+
+def _seed(random_state: object) -> int:
+    if isinstance(random_state, bool) or not isinstance(random_state, (int, np.integer)) or random_state < 0:
+        raise InputError(must_be("audit", "random_state", "a whole number of at least 0", random_state))
+    return int(random_state)
 
 
 def _fits(case: _Case, attackers: list[Attacker], checks: list[Attacker], models: list[Attacker]) -> int:

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from fairveil._utils.errors import InputError, must_be
 from fairveil._utils.randomness import ByteSource, normal
-from fairveil.data.schema import Layout, Schema
+from fairveil.data.layout import Layout
+from fairveil.data.schema import Schema
 from fairveil.data.table_codec import Codec
 from fairveil.encoders.heads import Snap
+from fairveil.estimators.base import TableTransformer
 from fairveil.estimators.inputs import draw_source
-from fairveil.estimators.table import TableTransformer
 from fairveil.objectives import Distortion
-from fairveil.objectives.distortion import Release
+from fairveil.objectives.released import ReleasedBatch
 
 #: Rows on which the noise for mixed tables is set to its budget.
 _CALIBRATION_ROWS = 20_000
@@ -128,7 +129,7 @@ class NoiseTransformer(TableTransformer):
 
         def spent(deviation: float) -> float:
             noisy = _noisy(rows, deviation * unit, layout)
-            return float(distortion.realised(Release(noisy, noisy[..., layout.grouped]), rows).sum(dim=-1).mean())
+            return float(distortion.realised(ReleasedBatch(noisy, noisy[..., layout.grouped]), rows).sum(dim=-1).mean())
 
         low, high = 0.0, 1e-3
         while spent(high) < self.budget and high < 1e3:

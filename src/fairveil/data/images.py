@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fairveil._utils.errors import InputError, rows_named
 from fairveil.data.columns import Column, shown
-from fairveil.data.schema import Layout
+from fairveil.data.layout import Layout
 
 #: Steps between black and white: released pixels are whole multiples of 1 / 255.
 STEPS = 255

@@ -1,7 +1,6 @@
 """Columns with their roles, and where each one lies in a tensor. The only place that knows a column position."""
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -12,106 +11,14 @@ import numpy as np
 
 from fairveil._utils.atomic import write_whole
 from fairveil._utils.errors import InputError
-from fairveil.data.columns import FEWEST, Column, Role, infer_column, shown
+from fairveil.data.columns import FEWEST, Column, Role, shown
 from fairveil.data.dependencies import Dependency, Link, find_dependencies
 from fairveil.data.frames import Table, read_table
+from fairveil.data.infer import infer_column
+from fairveil.data.layout import Group, Layout
 
 #: Dependencies of a schema, at most.
 _MOST_RULES = 4000
-
-
-@dataclass(frozen=True)
-class Group:
-    """One-hot slots start..stop of a tensor: the categories of a column, or the bins of number `number`.
-
-    Where the column can be missing, the last slot says so.
-    """
-
-    column: Column
-    start: int
-    stop: int
-    number: int | None = None
-
-    @property
-    def width(self) -> int:
-        """How many slots."""
-        return self.stop - self.start
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the released columns lie in a tensor: one-hot groups first, then one slot a number.
-
-    A number with bins, or one that can be missing, has a group beside its own slot. shape: of images, their channels,
-    height and width. links: which slots determine which others.
-    """
-
-    groups: tuple[Group, ...]
-    numbers: tuple[Column, ...]
-    shape: tuple[int, int, int] | None = None
-    links: tuple[Link, ...] = ()
-
-    @property
-    def group_width(self) -> int:
-        """Slots taken by one-hot groups; numbers start here."""
-        return self.groups[-1].stop if self.groups else 0
-
-    @property
-    def width(self) -> int:
-        """All slots."""
-        return self.group_width + len(self.numbers)
-
-    @property
-    def grouped(self) -> slice:
-        """The slots of all one-hot groups."""
-        return slice(0, self.group_width)
-
-    @property
-    def continuous(self) -> slice:
-        """The slots of all numbers."""
-        return slice(self.group_width, self.width)
-
-    @cached_property
-    def free(self) -> tuple[int, ...]:
-        """The numbers without bins, by position among the numbers: they are released with additive noise."""
-        return tuple(i for i, column in enumerate(self.numbers) if not column.starts)
-
-    @property
-    def all_free(self) -> bool:
-        """Whether there is nothing but numbers without bins."""
-        return not self.groups and len(self.free) == len(self.numbers)
-
-    @cached_property
-    def slot_names(self) -> tuple[str, ...]:
-        """A name for every slot, as `column=category` or the number's column name."""
-        names = [name for group in self.groups for name in _group_names(group)]
-        return (*names, *(column.name for column in self.numbers))
-
-    @cached_property
-    def kept(self) -> np.ndarray:
-        """For each slot, whether it is released as it is."""
-        owners = [group.column for group in self.groups for _ in range(group.width)] + list(self.numbers)
-        return np.array([column.role == "keep" for column in owners], dtype=bool)
-
-    def largest_distortion(self) -> dict[str, float]:
-        """The most that Hamming and squared distortion of one row can be, by kind and in all; infinite if unbounded."""
-        encoded = [group for group in self.groups if group.column.role == "encode" and group.width > 1]
-        changes = sum(1.0 for group in encoded if group.number is None or group.column.missing)
-        squares = sum(_span(column) ** 2 for column in self.numbers if column.role == "encode")
-        return {"categorical": changes, "continuous": squares, "total": changes + squares}
-
-
-def _span(column: Column) -> float:
-    if column.lower is None or column.upper is None:
-        return math.inf
-    return (column.upper - column.lower) / column.scale
-
-
-def _group_names(group: Group) -> list[str]:
-    values: list[object] = list(group.column.categories)
-    if group.number is not None:
-        values = list(group.column.starts) or ["<present>"]
-    return [f"{group.column.name}={value}" for value in [*values, *["<missing>"] * group.column.missing]]
 
 
 @dataclass(frozen=True)

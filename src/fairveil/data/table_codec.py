@@ -16,9 +16,10 @@ from fairveil._utils.errors import ClippedWarning, InputError, rows_named
 from fairveil.data.columns import Column, family_of
 from fairveil.data.dependencies import Link
 from fairveil.data.frames import missing_mask
-from fairveil.data.schema import Group, Schema
+from fairveil.data.layout import Group
+from fairveil.data.schema import Schema
 
-Unseen = Literal["error", "most_frequent"]
+HandleUnknown = Literal["error", "most_frequent"]
 
 #: By how much of a step a number may miss its grid, as binary digits do.
 _OFF_GRID = 1e-6
@@ -28,11 +29,11 @@ _OFF_GRID = 1e-6
 class Codec:
     """Encodes rows of a schema as float32 tensors of shape (rows, layout.width), and decodes such tensors.
 
-    unseen: what to do with a category that the schema does not list: refuse, or read it as the most frequent one.
+    handle_unknown: what to do with a category that the schema does not list: refuse, or read as the most frequent one.
     """
 
     schema: Schema
-    unseen: Unseen = "error"
+    handle_unknown: HandleUnknown = "error"
 
     def check(self, table: pa.Table) -> list[str]:
         """Every problem that keeps this table from being encoded."""
@@ -85,7 +86,7 @@ class Codec:
                 )
                 continue
             read[column.name] = _Seen(missing, _values(column, values))
-            problems += _column_problems(column, read[column.name], self.unseen)
+            problems += _column_problems(column, read[column.name], self.handle_unknown)
         for name in table.column_names:
             if name not in self.schema.names:
                 problems.append(f"Column {name!r} is not in the schema. Remove it, or give it a role and fit again.")
@@ -157,7 +158,7 @@ def _original(codec: Codec, encoded: Tensor, read: dict[str, "_Seen"]) -> Tensor
     layout = codec.schema.layout
     exact = encoded.clone()
     for group in layout.groups:
-        if group.number is None and (codec.unseen != "error" or group.column.rare):
+        if group.number is None and (codec.handle_unknown != "error" or group.column.rare):
             seen = read[group.column.name]
             lost = np.flatnonzero((seen.values < 0) & ~seen.missing)
             exact[lost, group.start : group.stop] = (1.0 + math.sqrt(1.0 + group.width)) / group.width
@@ -212,7 +213,7 @@ def _values(column: Column, values: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
 
 
-def _column_problems(column: Column, seen: _Seen, unseen: Unseen) -> list[str]:
+def _column_problems(column: Column, seen: _Seen, handle_unknown: HandleUnknown) -> list[str]:
     where, problems = f"Column {column.name!r}", []
     if not column.missing and seen.missing.any():
         problems.append(
@@ -221,10 +222,10 @@ def _column_problems(column: Column, seen: _Seen, unseen: Unseen) -> list[str]:
         )
     if column.kind == "categorical":
         unknown = np.flatnonzero((seen.values < 0) & ~seen.missing)
-        if len(unknown) and unseen == "error" and not column.rare:
+        if len(unknown) and handle_unknown == "error" and not column.rare:
             problems.append(
                 f"{where} holds categories that the veil has not seen ({rows_named(unknown.tolist())}). Add them to "
-                "the schema and fit again, or set unseen='most_frequent' to read them as the most frequent one."
+                "the schema and fit again, or set handle_unknown='most_frequent' to read them as the most frequent one."
             )
         return problems
     infinite = np.flatnonzero(np.isinf(seen.values))

@@ -1,32 +1,50 @@
 """Randomized encoders, all with a leading member dimension, and how their output is released."""
 
-from fairveil.encoders.base import Encoder, EncoderSpec
-from fairveil.encoders.build import ARCHITECTURES, build_encoder, load_encoder
-from fairveil.encoders.codebook import learn_cells
+from fairveil.encoders.architecture import (
+    ARCHITECTURES,
+    Architecture,
+    Signature,
+    build_encoder,
+    check_architecture,
+    load_encoder,
+    make_architecture,
+    read_architecture,
+)
+from fairveil.encoders.auto import choose_architecture
+from fairveil.encoders.base import Encoder
+from fairveil.encoders.classifier_head import ClassifierHead
+from fairveil.encoders.custom import Custom, ModuleFactory
 from fairveil.encoders.feedforward import FeedForward
 from fairveil.encoders.gaussian import Gaussian
 from fairveil.encoders.heads import Noise, draw_noise
-from fairveil.encoders.matrix import Finite, Matrix
+from fairveil.encoders.matrix import Matrix
 from fairveil.encoders.partition import Partition
-from fairveil.encoders.pixels import Autoencoder, Transposed
-from fairveil.encoders.transport import Transport, why_no_transport
+from fairveil.encoders.pixels import NoisyAutoencoder, TransposedConv
+from fairveil.encoders.transport import Transport
+from fairveil.encoders.warm_start import WarmStart
 
 __all__ = [
     "ARCHITECTURES",
-    "Autoencoder",
+    "Architecture",
+    "ClassifierHead",
+    "Custom",
     "Encoder",
-    "EncoderSpec",
     "FeedForward",
-    "Finite",
     "Gaussian",
     "Matrix",
+    "ModuleFactory",
     "Noise",
+    "NoisyAutoencoder",
     "Partition",
+    "Signature",
     "Transport",
-    "Transposed",
+    "TransposedConv",
+    "WarmStart",
     "build_encoder",
+    "check_architecture",
+    "choose_architecture",
     "draw_noise",
-    "learn_cells",
     "load_encoder",
-    "why_no_transport",
+    "make_architecture",
+    "read_architecture",
 ]

@@ -1,79 +1,17 @@
 """What every encoder is: a module from rows, perhaps S, and noise to a release."""
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from fairveil._utils.randomness import RandomSource
-from fairveil.data.schema import Layout
+from fairveil.encoders.architecture import Architecture, Signature
 from fairveil.encoders.consistent import Consistent
 from fairveil.encoders.heads import Noise, draw_noise, make_head
 from fairveil.encoders.layers import STATISTICS
-from fairveil.objectives.distortion import Release
-
-#: Limits of an encoder that is read from a file.
-_MOST_LAYERS, _MOST_UNITS = 64, 2**16
-
-ModuleFactory = nn.Module | Callable[[int, int], nn.Module]
-
-
-@dataclass(frozen=True)
-class EncoderSpec:
-    """All that is needed to build an encoder anew, beside the layout and its weights.
-
-    architecture: a name, a torch module, or a factory `f(inputs, outputs)` that makes one.
-    sensitive_width: columns of S that the encoder sees; 0 when it sees X only. sensitive_discrete: they are one-hot.
-    hidden, noise_dim: of the network (for images see `pixels`).
-    normalise: with batch norm. residual: the network's numbers are added to the original, otherwise they replace it.
-    levels: of the transport encoder, how many nested sets of columns can be moved; the last is all of them.
-    cells: for the matrix and the partition, the representative rows (K, width); empty for the product
-        alphabet.
-    scores: for a classifier, the soft predictions (K, classes) it draws from. given_truth: its adversaries know Y.
-    """
-
-    architecture: str | ModuleFactory = "feedforward"
-    release: str = "sampled"
-    sensitive_width: int = 0
-    sensitive_discrete: bool = True
-    hidden: tuple[int, ...] = (128, 128)
-    noise_dim: int = 16
-    normalise: bool = False
-    residual: bool = True
-    levels: int = 3
-    cells: tuple[tuple[float, ...], ...] = ()
-    scores: tuple[tuple[float, ...], ...] = ()
-    given_truth: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values, for a manifest."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "EncoderSpec":
-        """Read what `to_dict` wrote; refuses values of other types or sizes, as the file may have been crafted."""
-        spec = cls(**{**values, **{name: _tuples(values.get(name, ())) for name in ("hidden", "cells", "scores")}})
-        texts = isinstance(spec.architecture, str) and isinstance(spec.release, str)
-        flags = (spec.sensitive_discrete, spec.normalise, spec.residual, spec.given_truth)
-        sizes = (spec.sensitive_width, spec.noise_dim, spec.levels, *spec.hidden)
-        if not texts or not all(isinstance(flag, bool) for flag in flags) or len(spec.hidden) > _MOST_LAYERS:
-            raise ValueError("an encoder's description holds values of the wrong type")
-        if not all(type(size) is int and 0 <= size <= _MOST_UNITS for size in sizes):
-            raise ValueError("an encoder's description holds sizes out of range")
-        for table in (spec.cells, spec.scores):
-            numbers = [number for row in table for number in row]
-            if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
-                raise ValueError("an encoder's description holds a table of other than finite numbers")
-            if len({len(row) for row in table}) > 1:
-                raise ValueError("an encoder's description holds a ragged table")
-        return spec
-
-
-def _tuples(values: Any) -> Any:
-    return tuple(map(_tuples, values)) if isinstance(values, (list, tuple)) else values
+from fairveil.encoders.warm_start import WarmStart
+from fairveil.objectives.released import ReleasedBatch
 
 
 class Encoder(nn.Module):
@@ -89,17 +27,20 @@ class Encoder(nn.Module):
     learns_chances = False
     #: Whether a release is a row of the layout, and so has to keep to what its columns determine.
     releases_rows = True
+    #: How many normal variables the network takes at its input.
+    noise_dim = 0
 
-    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
+    def __init__(self, architecture: Architecture, signature: Signature, members: int) -> None:
         super().__init__()
-        self.layout = layout
-        self.spec = spec
+        self.architecture = architecture
+        self.signature = signature
+        self.layout = signature.layout
         self.members = members
-        self.consistent = Consistent(layout)
+        self.consistent = Consistent(signature.layout)
 
     @property
     def released_width(self) -> int:
-        """Slots of what adversaries look at."""
+        """Slots of what adversaries see."""
         return self.layout.width
 
     @property
@@ -107,32 +48,48 @@ class Encoder(nn.Module):
         """How many Gumbel variables a row takes."""
         return self.layout.group_width
 
+    @property
+    def alphabet(self) -> int | None:
+        """How many different records can be released, where they are few and the same for all rows; else None."""
+        return None
+
+    def cell_of(self, rows: Tensor) -> Tensor:
+        """Of an encoder with an alphabet: the number of the record to which each row belongs, (rows,)."""
+        raise NotImplementedError(f"{type(self).__name__} has no alphabet")
+
+    def channel(self) -> Tensor | None:
+        """P(record | record of the row[, class of S]) where it is known exactly: (members, classes or 1, K, K)."""
+        return None
+
     def noise(self, rows: int, source: RandomSource) -> Noise:
         """Fresh noise for a batch."""
         numbers = len(self.layout.numbers)
-        return draw_noise(rows, self.spec.noise_dim, self.gumbel_width, numbers, numbers, source)
+        return draw_noise(rows, self.noise_dim, self.gumbel_width, numbers, numbers, source)
 
     @property
     def redraws(self) -> bool:
         """Whether one proposal can be released again and again, each time with other values."""
-        return self.spec.release == "sampled"
+        return self.signature.sampled
 
-    def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Release:
+    def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> ReleasedBatch:
         """Rows (n, width), S (n, sensitive_width) and noise to a release (members, n, width)."""
         return self.release(self.propose(rows, sensitive, noise), rows, noise)
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
-        """All that is computed before the draw: what may be released of each row, with which chances."""
+        """All that is computed before the draw: what may be released of each row, with which probabilities."""
         raise NotImplementedError  # abstract
 
-    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+    def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> ReleasedBatch:
         """Draw one release from a proposal. Columns that others determine follow them."""
         drawn = self.draw(proposal, rows, noise)
         return self.consistent.release(drawn) if self.layout.links and self.releases_rows else drawn
 
-    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> ReleasedBatch:
         """Draw one release from a proposal, column by column."""
         raise NotImplementedError  # abstract
+
+    def warm_start(self, start: WarmStart) -> None:
+        """Learn what can be learned without adversaries, before the game; nothing, unless an encoder overrides it."""
 
     def played(self) -> list[nn.Parameter]:
         """The parameters that are learned in the game."""
@@ -154,13 +111,13 @@ class Encoder(nn.Module):
 class NetworkEncoder(Encoder):
     """An encoder whose proposal is the raw output of a network; a head draws from it."""
 
-    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
-        super().__init__(layout, spec, members)
-        self.head = make_head(spec.release, layout, residual=spec.residual)
+    def __init__(self, architecture: Architecture, signature: Signature, members: int, *, residual: bool) -> None:
+        super().__init__(architecture, signature, members)
+        self.head = make_head(signature.release, signature.layout, residual=residual)
 
-    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> ReleasedBatch:
         """By the head."""
-        released: Release = self.head(proposal, rows, noise)
+        released: ReleasedBatch = self.head(proposal, rows, noise)
         return released
 
 

@@ -1,7 +1,7 @@
-"""A table as a code of K cells: every row belongs to the nearest of K representative records.
+"""A codebook of K records for a table: every row belongs to the cell of the nearest record.
 
-Representatives are learned by k-means in the geometry of the distortion (Hamming for categories, squares for numbers),
-then made valid: the most frequent category, the mean number on its grid. A cell of few rows would show a person, so
+Records are learned by k-means in the geometry of the distortion (Hamming for categories, squares for numbers), then
+made valid: the most frequent category, the mean number on its grid. A cell of few rows would point at a person, so
 small cells are dissolved.
 """
 
@@ -10,21 +10,42 @@ import torch
 from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
-from fairveil._utils.errors import InputError
-from fairveil.data.schema import Layout, Schema
+from fairveil._utils.errors import InputError, must_be
+from fairveil.data.images import PictureSchema
+from fairveil.data.layout import Layout
+from fairveil.data.schema import Schema
 from fairveil.data.table_codec import Codec
 from fairveil.objectives.distortion import slot_weights
 
+#: Largest alphabet: a channel over it has the square of this many entries per member.
+MOST_CELLS = 2048
 #: Every representative stands for at least this many training rows.
 FEWEST_ROWS_OF_A_CELL = 20
 #: Alternations of assigning rows and renewing representatives after k-means, which knows no valid records.
 _ROUNDS = 10
 
 
+def learn_codebook(
+    x: Tensor, schema: Schema | PictureSchema, count: int | None, seed: int
+) -> tuple[tuple[float, ...], ...]:
+    """At most `count` records learned from training rows, as plain numbers; none for None."""
+    if count is None:
+        return ()
+    if isinstance(schema, PictureSchema):
+        raise InputError("A codebook (n_cells) is for tables, not for images.")
+    return tuple(tuple(row) for row in learn_cells(x, schema, count, seed).tolist())
+
+
+def check_cells(owner: str, count: object) -> None:
+    """Raise InputError unless a codebook can have so many records."""
+    if type(count) is not int or not 2 <= count <= MOST_CELLS:
+        raise InputError(must_be(owner, "n_cells", f"a whole number from 2 to {MOST_CELLS}", count))
+
+
 def learn_cells(rows: Tensor, schema: Schema, count: int, seed: int) -> Tensor:
     """At most `count` representative rows, (K, width), valid by the schema and all different."""
     if count < 2:
-        raise InputError(f"cells must be at least 2. Got {count}.")
+        raise InputError(f"n_cells must be at least 2. Got {count}.")
     count = min(count, len(rows) // FEWEST_ROWS_OF_A_CELL)
     if count < 2:
         raise InputError(

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fairveil.data.dependencies import Link
-from fairveil.data.schema import Layout
-from fairveil.objectives.distortion import Release
+from fairveil.data.layout import Layout
+from fairveil.objectives.released import ReleasedBatch
 
 
 class Consistent(nn.Module):
@@ -55,15 +55,15 @@ class Consistent(nn.Module):
         if link.number is not None and with_numbers:
             numbers[link.number] = getattr(self, f"number{i}") @ source
 
-    def release(self, drawn: Release) -> Release:
+    def release(self, drawn: ReleasedBatch) -> ReleasedBatch:
         """The same release, consistent in all that is asked of it."""
         possible = None if drawn.possible is None else lambda: self(_atoms(drawn))
-        return Release(
+        return ReleasedBatch(
             lambda: self(drawn.values), lambda: self(drawn.probabilities), possible, drawn.weights, drawn.squares
         )
 
 
-def _atoms(drawn: Release) -> Tensor:
+def _atoms(drawn: ReleasedBatch) -> Tensor:
     assert drawn.atoms is not None
     return drawn.atoms
 

@@ -1,25 +1,76 @@
-"""A user's own torch module as the encoder's network, one copy a member."""
+"""A user's own torch module as the encoder's network, one copy per member."""
 
 import copy
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from fairveil._utils.errors import InputError
-from fairveil.data.schema import Layout
-from fairveil.encoders.base import EncoderSpec, NetworkEncoder, with_sensitive
+from fairveil.encoders.architecture import Architecture, Signature, check_sizes
+from fairveil.encoders.base import NetworkEncoder, with_sensitive
 from fairveil.encoders.heads import Noise, head_width
+from fairveil.encoders.reconstruction import learn_to_reconstruct
+from fairveil.encoders.warm_start import WarmStart
+
+ModuleFactory = nn.Module | Callable[[int, int], nn.Module]
 
 
-class Custom(NetworkEncoder):
+@dataclass(frozen=True)
+class Custom(Architecture):
+    """A torch module, or a factory `f(inputs, outputs)` that makes one.
+
+    Parameters
+    ----------
+    module : torch module or callable
+        Maps (rows, inputs) to (rows, outputs); inputs are the row, S if it is seen, and noise. It must have no buffers.
+    noise_dim : int
+        Normal variables among the inputs.
+    residual : bool
+        The output corrects the original; otherwise it replaces it.
+    """
+
+    name: ClassVar[str] = "custom"
+
+    module: ModuleFactory
+    noise_dim: int = 16
+    residual: bool = True
+
+    def __post_init__(self) -> None:
+        check_sizes(self, noise_dim=0)
+
+    def build(self, signature: Signature, members: int) -> "CustomEncoder":
+        """Copies of the module."""
+        return CustomEncoder(self, signature, members)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Refuses: a file holds no code."""
+        raise InputError("An encoder with a module of your own cannot be saved: a .veil file holds no code.")
+
+    def fingerprint(self) -> str:
+        """By its weights or its name: the address of a module or a function changes with every run."""
+        digest = hashlib.sha256()
+        if isinstance(self.module, nn.Module):
+            for parameter in self.module.parameters():
+                digest.update(parameter.detach().cpu().numpy().tobytes())
+        name = getattr(self.module, "__qualname__", type(self.module).__qualname__)
+        return repr((name, self.noise_dim, self.residual, digest.hexdigest()))
+
+
+class CustomEncoder(NetworkEncoder):
     """Stacks the parameters of as many modules as there are members and maps over them with `torch.vmap`."""
 
-    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
-        super().__init__(layout, spec, members)
-        self.inputs = layout.width + spec.sensitive_width + spec.noise_dim
-        self.outputs = head_width(layout)
+    architecture: Custom
+
+    def __init__(self, architecture: Custom, signature: Signature, members: int) -> None:
+        super().__init__(architecture, signature, members, residual=architecture.residual)
+        self.noise_dim = architecture.noise_dim
+        self.inputs = self.layout.width + signature.sensitive_width + self.noise_dim
+        self.outputs = head_width(self.layout)
         module = self._make(seed=0)
         if list(module.buffers()):
             raise InputError("A module for 'architecture' must have no buffers (such as batch norm's): they mix rows.")
@@ -35,11 +86,9 @@ class Custom(NetworkEncoder):
             return self._checked()
 
     def _checked(self) -> nn.Module:
-        architecture = self.spec.architecture
-        assert callable(architecture)
         # A module given as such is every member's start; a factory draws a start for each.
-        given = isinstance(architecture, nn.Module)
-        module = copy.deepcopy(architecture) if given else architecture(self.inputs, self.outputs)
+        given = self.architecture.module
+        module = copy.deepcopy(given) if isinstance(given, nn.Module) else given(self.inputs, self.outputs)
         if not isinstance(module, nn.Module):
             raise InputError("A callable 'architecture' must return a torch module: f(inputs, outputs) -> nn.Module.")
         try:
@@ -60,6 +109,11 @@ class Custom(NetworkEncoder):
             return out
 
         return torch.vmap(one)(tuple(self.stacked))
+
+    def warm_start(self, start: WarmStart) -> None:
+        """Learn to release the original, if the module does not start from it."""
+        if not self.architecture.residual:
+            learn_to_reconstruct(self, start, start.batch_size)
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """Let the module draw its own weights, seeded by each member's generator."""

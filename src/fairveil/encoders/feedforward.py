@@ -1,23 +1,62 @@
 """The paper's feed-forward decorrelator (FNND): the row, perhaps S, and input noise through a dense network."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fairveil.data.schema import Layout
-from fairveil.encoders.base import EncoderSpec, NetworkEncoder, with_sensitive
+from fairveil.encoders.architecture import Architecture, Signature, check_sizes
+from fairveil.encoders.base import NetworkEncoder, with_sensitive
 from fairveil.encoders.heads import Noise, head_width
 from fairveil.encoders.layers import BatchedMLP, initialise
+from fairveil.encoders.reconstruction import learn_to_reconstruct
+from fairveil.encoders.warm_start import WarmStart
 
 
-class FeedForward(NetworkEncoder):
+@dataclass(frozen=True)
+class FeedForward(Architecture):
+    """A dense network on the row, S if it is seen, and noise.
+
+    Parameters
+    ----------
+    hidden : tuple of int
+        Units of each hidden layer.
+    noise_dim : int
+        Normal variables at the network's input.
+    normalise : bool
+        Batch norm on hidden layers: by the minibatch in training, by running statistics afterwards.
+    residual : bool
+        The network's output corrects the original; otherwise it replaces it, as in the paper's image experiments.
+    """
+
+    name: ClassVar[str] = "feedforward"
+
+    hidden: tuple[int, ...] = (128, 128)
+    noise_dim: int = 16
+    normalise: bool = False
+    residual: bool = True
+
+    def __post_init__(self) -> None:
+        check_sizes(self, hidden=1, noise_dim=0)
+
+    def build(self, signature: Signature, members: int) -> "FeedForwardEncoder":
+        """The network."""
+        return FeedForwardEncoder(self, signature, members)
+
+
+class FeedForwardEncoder(NetworkEncoder):
     """A dense network whose output corrects the identity (or replaces it); the head turns it into a release."""
 
-    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
-        super().__init__(layout, spec, members)
-        inputs = layout.width + spec.sensitive_width + spec.noise_dim
-        self.network = BatchedMLP(members, inputs, spec.hidden, head_width(layout), normalise=spec.normalise)
+    architecture: FeedForward
+
+    def __init__(self, architecture: FeedForward, signature: Signature, members: int) -> None:
+        super().__init__(architecture, signature, members, residual=architecture.residual)
+        self.noise_dim = architecture.noise_dim
+        inputs = self.layout.width + signature.sensitive_width + self.noise_dim
+        outputs = head_width(self.layout)
+        self.network = BatchedMLP(members, inputs, architecture.hidden, outputs, normalise=architecture.normalise)
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
         """Raw output of the network."""
@@ -26,4 +65,9 @@ class FeedForward(NetworkEncoder):
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """Small last layer where it corrects the original: the first release is close to it."""
-        initialise(self, generators, last_scale=0.1 if self.spec.residual else 1.0)
+        initialise(self, generators, last_scale=0.1 if self.architecture.residual else 1.0)
+
+    def warm_start(self, start: WarmStart) -> None:
+        """Learn to release the original, if the network does not start from it."""
+        if not self.architecture.residual:
+            learn_to_reconstruct(self, start, start.batch_size)

@@ -1,38 +1,70 @@
 """Affine Gaussian encoders for continuous rows: X + beta + Z with Z ~ N(0, P) (Section `sec:gmm`).
 
-P is diagonal, as in the paper (`gaussian`), or any covariance (`gaussian_full`). If the encoder sees S, each class (or
-each unit of a continuous S) has a shift of its own.
+P is diagonal, as in the paper, or any covariance. If the encoder sees S, each class (or each unit of a continuous S)
+has a shift of its own.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from fairveil._utils.errors import InputError
-from fairveil.data.schema import Layout
-from fairveil.encoders.base import Encoder, EncoderSpec
+from fairveil.encoders.architecture import Architecture, Signature
+from fairveil.encoders.base import Encoder
 from fairveil.encoders.heads import START_DEVIATION, Noise, Snap
-from fairveil.objectives.distortion import Release
+from fairveil.objectives import Distortion
+from fairveil.objectives.released import ReleasedBatch
 
 
-class Gaussian(Encoder):
+@dataclass(frozen=True)
+class Gaussian(Architecture):
+    """Adds a learned shift and Gaussian noise to columns of numbers.
+
+    Parameters
+    ----------
+    full : bool
+        Noise of any covariance; otherwise independent noise on each column.
+    """
+
+    name: ClassVar[str] = "gaussian"
+
+    full: bool = False
+
+    @property
+    def uses_bins(self) -> bool:
+        """Noise is added to the number itself."""
+        return False
+
+    def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
+        """It knows numbers only."""
+        layout = signature.layout
+        if layout.groups or not layout.numbers or layout.kept.any():
+            return ("needs columns of numbers without missing values, all to be encoded. Use 'feedforward' for mixed "
+                    "tables.")  # fmt: skip
+        return None
+
+    def build(self, signature: Signature, members: int) -> "GaussianEncoder":
+        """Shift and noise."""
+        return GaussianEncoder(self, signature, members)
+
+
+class GaussianEncoder(Encoder):
     """Parameters: `shift` (members, d); if it sees S, `class_shift` (members, sensitive_width, d); `factor`.
 
     Diagonal: factor (members, d) holds the deviations. Full: factor (members, d, d) with P = factor factor'.
     """
 
-    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
-        super().__init__(layout, spec, members)
-        if layout.groups or not layout.numbers or layout.kept.any():
-            raise InputError("architecture='gaussian' needs columns of numbers without missing values, all to be "
-                             "encoded. Use 'feedforward' for mixed tables.")  # fmt: skip
-        self.full = spec.architecture == "gaussian_full"
+    def __init__(self, architecture: Gaussian, signature: Signature, members: int) -> None:
+        super().__init__(architecture, signature, members)
+        self.full = architecture.full
+        layout = self.layout
         dimension = len(layout.numbers)
         self.shift = nn.Parameter(torch.zeros(members, dimension))
         self.class_shift: nn.Parameter | None = None
-        if spec.sensitive_width:
-            self.class_shift = nn.Parameter(torch.zeros(members, spec.sensitive_width, dimension))
+        if signature.sensitive_width:
+            self.class_shift = nn.Parameter(torch.zeros(members, signature.sensitive_width, dimension))
         shape = (members, dimension, dimension) if self.full else (members, dimension)
         self.factor = nn.Parameter(torch.zeros(shape))
         self.snap = Snap(layout)
@@ -46,7 +78,7 @@ class Gaussian(Encoder):
             shift = shift + torch.matmul(sensitive, self.class_shift)
         return shift
 
-    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> ReleasedBatch:
         """Shift, add noise, clip to the range and round to the grid."""
         shift = proposal
         moved = rows + shift
@@ -56,11 +88,11 @@ class Gaussian(Encoder):
             moved = moved + noise.normal * self.factor.unsqueeze(1)
         if self.snaps:
             values = self.snap(moved)
-            return Release(values, values[..., :0])
+            return ReleasedBatch(values, values[..., :0])
         # |beta|^2 + tr P (`thm:PDI`): exact, where the mean over a minibatch would be noisy.
         power = self.factor.flatten(start_dim=1).square().sum(dim=1, keepdim=True)
         squares = (shift.square().sum(dim=-1) + power).expand(moved.shape[:-1])
-        return Release(moved, moved[..., :0], squares=squares)
+        return ReleasedBatch(moved, moved[..., :0], squares=squares)
 
     def covariance(self) -> Tensor:
         """The noise covariance P of each member, (members, d, d), on the schema's scale."""

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from fairveil._utils.randomness import RandomSource, normal, uniform
-from fairveil.data.schema import Layout
+from fairveil.data.layout import Layout
 from fairveil.encoders.grouped_ops import group_draw, group_softmax
-from fairveil.objectives.distortion import Release
+from fairveil.objectives.released import ReleasedBatch
 
 #: Odds with which a fresh encoder keeps the original category, as a log.
 START_LOG_ODDS = 3.5
@@ -166,7 +166,7 @@ class SampledHead(Head):
         self.register_buffer("ends", ends, persistent=False)
         self.register_buffer("free", torch.tensor(layout.free, dtype=torch.long), persistent=False)
 
-    def forward(self, raw: Tensor, original: Tensor, noise: Noise) -> Release:
+    def forward(self, raw: Tensor, original: Tensor, noise: Noise) -> ReleasedBatch:
         """Draw a release."""
         logits = self.logits(raw, original)
         drawn = group_draw(logits + noise.gumbel.transpose(-1, -2).contiguous(), self.widths)
@@ -176,7 +176,7 @@ class SampledHead(Head):
         if self.layout.numbers:
             numbers = self.numbers(drawn, raw, original, noise)
             values = torch.cat([drawn, numbers.transpose(-1, -2)], dim=-2)
-        return Release(self.as_kept(values.transpose(-1, -2), original), lambda: self.softmax(logits, original))
+        return ReleasedBatch(self.as_kept(values.transpose(-1, -2), original), lambda: self.softmax(logits, original))
 
     def numbers(self, drawn: Tensor, raw: Tensor, original: Tensor, noise: Noise) -> Tensor:
         """The numbers that go with the drawn slots: (..., rows, numbers)."""
@@ -209,14 +209,14 @@ class SampledHead(Head):
 class ProbabilityHead(Head):
     """The paper's release: group-wise probabilities and the network's real numbers. Its fine structure leaks S."""
 
-    def forward(self, raw: Tensor, original: Tensor, noise: Noise) -> Release:
+    def forward(self, raw: Tensor, original: Tensor, noise: Noise) -> ReleasedBatch:
         """Soft values; all randomness comes from the noise at the network's input."""
         grouped = self.softmax(self.logits(raw, original), original)
         shift = raw[..., self.layout.group_width : self.layout.width]
         start = original[..., self.layout.continuous] if self.residual else 0.0
         numbers = self.hide_missing(grouped, start + shift)
         values = self.as_kept(torch.cat([grouped, numbers], dim=-1), original)
-        return Release(values, values[..., self.layout.grouped])
+        return ReleasedBatch(values, values[..., self.layout.grouped])
 
 
 def make_head(release: str, layout: Layout, *, residual: bool = True) -> Head:

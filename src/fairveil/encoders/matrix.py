@@ -1,26 +1,84 @@
 """The probability matrix (PMM): one learned transition matrix over a finite alphabet.
 
-The alphabet is the product of a few categorical columns, so that all of them change together; or, for any table, K
-cells with a representative row each (`fairveil.encoders.codebook`): a row is released as some cell's representative.
+The alphabet is the product of a few categorical columns, so that all of them change together; or, for any table, a
+codebook of K records (`fairveil.encoders.codebook`).
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairveil._utils.errors import InputError
-from fairveil.data.schema import Layout
-from fairveil.encoders.base import Encoder, EncoderSpec
-from fairveil.encoders.codebook import cell_distances
+from fairveil._utils.randomness import Seeds
+from fairveil.data.images import PictureSchema
+from fairveil.data.layout import Layout
+from fairveil.data.schema import Schema
+from fairveil.encoders.architecture import Architecture, Signature
+from fairveil.encoders.base import Encoder
+from fairveil.encoders.codebook import MOST_CELLS, cell_distances, check_cells, learn_codebook
 from fairveil.encoders.grouped_ops import group_draw
 from fairveil.encoders.heads import Noise, start_logit
-from fairveil.objectives.distortion import Release, slot_weights
+from fairveil.objectives import Distortion
+from fairveil.objectives.distortion import slot_weights
+from fairveil.objectives.released import ReleasedBatch
 
-#: Largest product alphabet: its matrix has the square of this many entries a member.
-MOST_CELLS = 2048
+
+@dataclass(frozen=True)
+class Matrix(Architecture):
+    """The probability matrix (PMM): a learned channel over a finite alphabet, which can be certified.
+
+    Parameters
+    ----------
+    n_cells : int, optional
+        The most records of a codebook; each row is released as one of them. Without it the alphabet is every
+        combination of categories, for a few categorical columns.
+    codebook :
+        Learned in `fit`; leave it empty.
+    """
+
+    name: ClassVar[str] = "matrix"
+
+    n_cells: int | None = None
+    codebook: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        if self.n_cells is not None:
+            check_cells("Matrix", self.n_cells)
+
+    @property
+    def uses_bins(self) -> bool:
+        """Records of a codebook hold numbers, not bins."""
+        return self.n_cells is None
+
+    def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
+        """It releases whole records from a small alphabet."""
+        layout = signature.layout
+        remedy = "Use 'feedforward' for larger or mixed tables, or fairveil.Matrix(n_cells=K) for a codebook."
+        if layout.kept.any():
+            return f"releases whole rows, so all columns must be encoded. {remedy}"
+        if signature.sensitive_width and not signature.sensitive_discrete:
+            return "can see S only if S is a class. Use 'feedforward' or sees_sensitive=False."
+        if not signature.sampled:
+            return "releases draws, so it needs release='sampled'."
+        if self.n_cells is not None:
+            return None
+        if layout.numbers or not layout.groups:
+            return f"needs categorical columns only. {remedy}"
+        if _combinations(layout) > MOST_CELLS:
+            return f"would need {_combinations(layout)} combinations of categories, more than {MOST_CELLS}. {remedy}"
+        return None
+
+    def fitted(self, x: Tensor, schema: Schema | PictureSchema, seeds: Seeds) -> Self:
+        """With a codebook, if it needs one."""
+        return replace(self, codebook=learn_codebook(x, schema, self.n_cells, seeds.number()))
+
+    def build(self, signature: Signature, members: int) -> "MatrixEncoder":
+        """The channel."""
+        return MatrixEncoder(self, signature, members)
 
 
 class Finite(Encoder):
@@ -29,11 +87,16 @@ class Finite(Encoder):
     table: Tensor
     weights: Tensor
 
-    def __init__(self, layout: Layout, spec: EncoderSpec, members: int, table: Tensor) -> None:
-        super().__init__(layout, spec, members)
+    def __init__(self, architecture: Architecture, signature: Signature, members: int, table: Tensor) -> None:
+        super().__init__(architecture, signature, members)
         self.cells = len(table)
-        self.register_buffer("table", self.consistent(table) if layout.links else table, persistent=False)
-        self.register_buffer("weights", slot_weights(layout), persistent=False)
+        self.register_buffer("table", self.consistent(table) if self.layout.links else table, persistent=False)
+        self.register_buffer("weights", slot_weights(self.layout), persistent=False)
+
+    @property
+    def alphabet(self) -> int | None:
+        """The records that can be released."""
+        return self.cells
 
     @property
     def gumbel_width(self) -> int:
@@ -48,8 +111,8 @@ class Finite(Encoder):
         """Distortion of each row if it were released as each cell: (rows, cells)."""
         return cell_distances(rows, self.table, self.weights)
 
-    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
-        """Draw a cell a row from logits (members, rows, cells); gradients by straight-through Gumbel."""
+    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> ReleasedBatch:
+        """Draw a cell per row from logits (members, rows, cells); gradients by straight-through Gumbel."""
         chances = proposal.softmax(dim=-1)
         grouped, numbers = self.layout.grouped, self.layout.continuous
 
@@ -61,28 +124,27 @@ class Finite(Encoder):
         if self.layout.numbers:
             distances = cell_distances(rows[:, numbers], self.table[:, numbers], self.weights[numbers])
             squares = (chances * distances).sum(dim=-1)
-        return Release(drawn, lambda: chances @ self.table[:, grouped], self.table, chances, squares)
+        return ReleasedBatch(drawn, lambda: chances @ self.table[:, grouped], self.table, chances, squares)
 
 
-class Matrix(Finite):
+class MatrixEncoder(Finite):
     """`logits` (members, [classes of S,] cells, cells): row x of its softmax is the distribution of X_r given x."""
 
     strides: Tensor
 
-    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
-        problem = _problem(layout, spec)
-        if problem:
-            raise InputError(f"architecture='matrix' {problem}")
-        if spec.cells:
-            super().__init__(layout, spec, members, torch.tensor(spec.cells, dtype=torch.float32))
-            strides = torch.zeros(0)
-        else:
-            super().__init__(layout, spec, members, _table(layout, _combinations(layout)))
-            strides = _strides(layout)
-        self.register_buffer("strides", strides, persistent=False)
-        self.logits = nn.Parameter(torch.zeros(members, max(spec.sensitive_width, 1), self.cells, self.cells))
+    architecture: Matrix
 
-    def transition(self) -> Tensor:
+    def __init__(self, architecture: Matrix, signature: Signature, members: int) -> None:
+        layout = signature.layout
+        if architecture.codebook:
+            table, strides = torch.tensor(architecture.codebook, dtype=torch.float32), torch.zeros(0)
+        else:
+            table, strides = _table(layout, _combinations(layout)), _strides(layout)
+        super().__init__(architecture, signature, members, table)
+        self.register_buffer("strides", strides, persistent=False)
+        self.logits = nn.Parameter(torch.zeros(members, max(signature.sensitive_width, 1), self.cells, self.cells))
+
+    def channel(self) -> Tensor:
         """P(x_r | x[, s]) of each member: (members, classes, cells, cells)."""
         return self.logits.softmax(dim=-1)
 
@@ -94,7 +156,7 @@ class Matrix(Finite):
 
     def cell_of(self, rows: Tensor) -> Tensor:
         """The cell to which each row belongs: (rows,)."""
-        return super().cell_of(rows) if self.spec.cells else (rows * self.strides).sum(dim=-1).round().long()
+        return super().cell_of(rows) if self.architecture.codebook else (rows * self.strides).sum(dim=-1).round().long()
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """Close to the identity."""
@@ -102,24 +164,6 @@ class Matrix(Finite):
             for logits, generator in zip(self.logits, generators, strict=True):
                 logits.normal_(0.0, 0.1, generator=generator)
                 logits += start_logit(self.cells) * torch.eye(self.cells, device=logits.device)
-
-
-def _problem(layout: Layout, spec: EncoderSpec) -> str | None:
-    """Why there can be no matrix for this table, and what to do."""
-    product = "Use 'feedforward' for larger or mixed tables, or cells=K for a code of K cells."
-    if layout.kept.any():
-        return f"releases whole rows, so all columns must be encoded. {product}"
-    if spec.sensitive_width and not spec.sensitive_discrete:
-        return "can see S only if S is a class. Use 'feedforward' or sees_sensitive=False."
-    if spec.release != "sampled":
-        return "releases draws, so it needs release='sampled'."
-    if spec.cells:
-        return None
-    if layout.numbers or not layout.groups:
-        return f"needs categorical columns only. {product}"
-    if _combinations(layout) > MOST_CELLS:
-        return f"has {_combinations(layout)} combinations of categories to deal with, more than {MOST_CELLS}. {product}"
-    return None
 
 
 def _combinations(layout: Layout) -> int:

@@ -9,34 +9,101 @@ one bound on the whole distortion; with one for each kind of column it is a good
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from fairveil._utils.errors import InputError
-from fairveil.data.schema import Layout
-from fairveil.encoders.base import EncoderSpec
+from fairveil._utils.progress import progress
+from fairveil._utils.randomness import Seeds
+from fairveil.data.images import PictureSchema
+from fairveil.data.schema import Schema
+from fairveil.encoders.architecture import Architecture, Signature
+from fairveil.encoders.codebook import check_cells, learn_codebook
 from fairveil.encoders.heads import Noise
 from fairveil.encoders.matrix import Finite
+from fairveil.encoders.warm_start import WarmStart
+from fairveil.objectives import Distortion
 
 #: How soft the borders are, in units of the distance between neighbouring records: sharp ones have no gradient.
 _BORDER = 0.05
+#: Warm start: rounds of Sinkhorn's method, rows per group, and halvings between no potentials and those of transport.
+_SINKHORN_ROUNDS, _SINKHORN_ROWS, _HALVINGS = 200, 4000, 12
+#: The share of a budget that the warm start may take: other rows have to keep within it, too.
+_START_WITHIN = 0.95
 
 
-class Partition(Finite):
+@dataclass(frozen=True)
+class Partition(Architecture):
+    """Each group of S has its own power diagram of the same K records: for many groups and many numbers.
+
+    Parameters
+    ----------
+    n_cells : int
+        The most records that can be released.
+    codebook :
+        Learned in `fit`; leave it empty.
+    """
+
+    name: ClassVar[str] = "partition"
+    #: It starts from transport, so that little is left to learn; its adversaries are tables.
+    training: ClassVar[Mapping[str, Any]] = {
+        "steps": 200,
+        "batch_size": 2048,
+        "adversary_steps": 1,
+        "learning_rate": 3e-3,
+        "adversary_learning_rate": 3e-2,
+        "adversary_hidden": ((),),
+        "adversary_dropout": 0.0,
+        "adversary_decay": 0.0,
+        "rounds": 10,
+    }
+
+    n_cells: int = 200
+    codebook: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        check_cells("Partition", self.n_cells)
+
+    @property
+    def uses_bins(self) -> bool:
+        """Records of a codebook hold numbers, not bins."""
+        return False
+
+    def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
+        """It releases whole records, near by the default distortion, to groups that it sees."""
+        if signature.layout.kept.any():
+            return "releases whole rows, so all columns must be encoded. Use 'feedforward'."
+        if not signature.sees_classes:
+            return "divides each group of S in its own way, so it needs sees_sensitive=True and an S of classes."
+        if not signature.sampled:
+            return "releases draws, so it needs release='sampled'."
+        if distortion is not None and not distortion.is_weighted_square:
+            return ("divides rows by the default distortion, changed categories and squared numbers: use 'auto' or "
+                    "'hamming', or 'squared' where all columns are numbers.")  # fmt: skip
+        return None
+
+    def fitted(self, x: Tensor, schema: Schema | PictureSchema, seeds: Seeds) -> Self:
+        """With a codebook."""
+        return replace(self, codebook=learn_codebook(x, schema, self.n_cells, seeds.number()))
+
+    def build(self, signature: Signature, members: int) -> "PartitionEncoder":
+        """The potentials."""
+        return PartitionEncoder(self, signature, members)
+
+
+class PartitionEncoder(Finite):
     """`potentials` (members, classes of S, cells), in units of the distance between neighbouring records."""
 
     unit: Tensor
 
-    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
-        problem = _problem(layout, spec)
-        if problem:
-            raise InputError(f"architecture='partition' {problem}")
-        super().__init__(layout, spec, members, torch.tensor(spec.cells, dtype=torch.float32))
+    def __init__(self, architecture: Partition, signature: Signature, members: int) -> None:
+        super().__init__(architecture, signature, members, torch.tensor(architecture.codebook, dtype=torch.float32))
         apart = self.distances(self.table).fill_diagonal_(float("inf")).amin(dim=1)
         self.register_buffer("unit", apart.mean(), persistent=False)
-        self.potentials = nn.Parameter(torch.zeros(members, spec.sensitive_width, self.cells))
+        self.potentials = nn.Parameter(torch.zeros(members, signature.sensitive_width, self.cells))
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
         """How near each record is: logits (members, rows, cells)."""
@@ -61,15 +128,39 @@ class Partition(Finite):
             found += aim - (near + found).log_softmax(dim=1).logsumexp(dim=0) + math.log(len(rows))
         return (_BORDER * (found - found.mean())).to(rows)
 
+    @torch.no_grad()
+    def warm_start(self, start: WarmStart) -> None:
+        """Potentials with which every group has the same shares of the records; each member goes as far towards them as
+        its budget allows on validation rows.
+        """
+        train = start.train
+        assert train.sensitive is not None
+        generator = start.seeds.torch(train.x.device)
+        counts = [torch.bincount(self.cell_of(piece.x), minlength=self.cells) for piece in train.pieces()]
+        shares = torch.stack(counts).sum(dim=0).clamp_min(1)
+        group = train.sensitive.argmax(dim=1)
+        alike = torch.zeros_like(self.potentials[0])
+        with progress(len(alike), "Pretraining", start.show_progress) as report:
+            for number in range(len(alike)):
+                own = _some(train.x[group == number], generator)
+                if len(own):
+                    alike[number] = self.potentials_of(own, shares / shares.sum(), _SINKHORN_ROUNDS)
+                report(number + 1, "")
+        # Records are learned from the training rows, which are therefore nearer to them than any others.
+        rows = next(start.validation.pieces())
+        noise = self.noise(len(rows), generator)
+        low, high = torch.zeros_like(self.potentials[:, :1, :1]), torch.ones_like(self.potentials[:, :1, :1])
+        most = _START_WITHIN * start.bounds.values.to(rows.x.device)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            self.potentials.copy_(middle * alike)
+            spent = start.bounds.of_rows(start.distortion.expected(self(rows.x, rows.sensitive, noise), rows.x))
+            within = (spent.mean(dim=1) <= most).all(dim=1).view(-1, 1, 1)
+            low, high = torch.where(within, middle, low), torch.where(within, high, middle)
+        self.potentials.copy_(low * alike)
 
-def _problem(layout: Layout, spec: EncoderSpec) -> str | None:
-    """Why these rows cannot be divided, and what to do."""
-    if not spec.cells:
-        return "needs to know how many records there are to be: cells=K."
-    if layout.kept.any():
-        return "releases whole rows, so all columns must be encoded. Use 'feedforward'."
-    if spec.sensitive_width == 0 or not spec.sensitive_discrete:
-        return "divides each group of S in its own way, so it needs sees_sensitive=True and an S of classes."
-    if spec.release != "sampled":
-        return "releases draws, so it needs release='sampled'."
-    return None
+
+def _some(rows: Tensor, generator: torch.Generator) -> Tensor:
+    """A random sample, of the size that Sinkhorn's method takes at once."""
+    order = torch.randperm(len(rows), generator=generator, device=rows.device)
+    return rows[order[:_SINKHORN_ROWS]]

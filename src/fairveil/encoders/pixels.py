@@ -1,26 +1,122 @@
 """Encoders of images: a network proposes an image, and the release is drawn around it.
 
-`transposed` (TCNND) makes a mask from noise and adds it to the image. `autoencoder` (NAED) squeezes the image to a
-code, mixes it with noise and draws an image from that.
+`TransposedConv` (TCNND) makes a mask from noise and adds it to the image. `NoisyAutoencoder` (NAED) compresses the
+image to a code, mixes it with noise and decodes an image from that.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairveil._utils.errors import InputError
-from fairveil.data.schema import Layout
-from fairveil.encoders.base import Encoder, EncoderSpec, with_sensitive
+from fairveil._utils.errors import InputError, must_be
+from fairveil.encoders.architecture import Architecture, Signature, check_sizes
+from fairveil.encoders.base import Encoder, with_sensitive
 from fairveil.encoders.heads import START_DEVIATION, Noise, Snap
 from fairveil.encoders.layers import BatchedConv, BatchedLinear, BatchedNorm, activated, as_images, as_rows, initialise
-from fairveil.objectives.distortion import Release
+from fairveil.encoders.reconstruction import learn_to_reconstruct
+from fairveil.encoders.warm_start import WarmStart
+from fairveil.objectives import Distortion
+from fairveil.objectives.released import ReleasedBatch
 
 #: How much of a random mixture the dense layers of the autoencoder start with, beside the code as it is.
 _START_MIXING = 0.1
+#: Rows per pretraining step of the autoencoder: it needs many steps rather than many rows, and convolutions are slow.
+_PRETRAINING_BATCH = 16
+_NOT_IMAGES = "is for images: an array (rows, height, width[, channels]) or a folder. Use 'feedforward' for tables."
+
+
+@dataclass(frozen=True)
+class TransposedConv(Architecture):
+    """TCNND: noise to a small feature map, two transposed convolutions, tanh: a mask that is added to the image.
+
+    The mask does not depend on the image (though it may on S), which makes it weaker than a dense network.
+
+    Parameters
+    ----------
+    channels : tuple of two int
+        Of the feature map and of the first transposed convolution.
+    noise_dim : int
+        Normal variables from which the mask is made.
+    normalise : bool
+        Batch norm.
+    """
+
+    name: ClassVar[str] = "transposed_conv"
+    training: ClassVar[Mapping[str, Any]] = {
+        "steps": 1500,
+        "batch_size": 256,
+        "learning_rate": 1e-3,
+        "adversary_learning_rate": 1e-3,
+        "adversary_hidden": (("conv32", "conv64", 256),),
+    }
+
+    channels: tuple[int, ...] = (256, 128)
+    noise_dim: int = 100
+    normalise: bool = False
+
+    def __post_init__(self) -> None:
+        check_sizes(self, channels=1, noise_dim=1)
+        if len(self.channels) != 2:
+            raise InputError(must_be("TransposedConv", "channels", "two whole numbers", self.channels))
+
+    def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
+        """It needs images."""
+        return _NOT_IMAGES if signature.layout.shape is None else None
+
+    def build(self, signature: Signature, members: int) -> "TransposedConvEncoder":
+        """The network."""
+        return TransposedConvEncoder(self, signature, members)
+
+
+@dataclass(frozen=True)
+class NoisyAutoencoder(Architecture):
+    """NAED: four convolutions with pooling to a code, two dense layers that mix it with noise, and back by up-sampling.
+
+    It has to learn to reconstruct images before the game.
+
+    Parameters
+    ----------
+    channels : tuple of four int
+        Of the convolutions; the decoder mirrors them.
+    noise_dim : int
+        Normal variables that are mixed with the code.
+    """
+
+    name: ClassVar[str] = "noisy_autoencoder"
+    training: ClassVar[Mapping[str, Any]] = {
+        "steps": 1500,
+        "batch_size": 64,
+        "learning_rate": 3e-4,
+        "adversary_learning_rate": 1e-3,
+        "adversary_hidden": (("conv20", "conv40", 40),),
+    }
+
+    channels: tuple[int, ...] = (128, 64, 64, 64)
+    noise_dim: int = 256
+
+    def __post_init__(self) -> None:
+        check_sizes(self, channels=1, noise_dim=0)
+        if len(self.channels) != 4:
+            raise InputError(must_be("NoisyAutoencoder", "channels", "four whole numbers", self.channels))
+
+    def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
+        """It needs images that can be halved three times."""
+        shape = signature.layout.shape
+        if shape is None:
+            return _NOT_IMAGES
+        if shape[1] % 8 or shape[2] % 8:
+            return "needs images whose height and width are multiples of 8. Resize them, or use 'feedforward'."
+        return None
+
+    def build(self, signature: Signature, members: int) -> "NoisyAutoencoderEncoder":
+        """The network."""
+        return NoisyAutoencoderEncoder(self, signature, members)
 
 
 class PixelEncoder(Encoder):
@@ -30,22 +126,20 @@ class PixelEncoder(Encoder):
     can hide in the last digits of a pixel. Probabilities: the network's real numbers, as in the paper.
     """
 
-    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
-        super().__init__(layout, spec, members)
-        if layout.shape is None:
-            raise InputError(f"architecture={spec.architecture!r} is for images: an array (rows, height, width"
-                             "[, channels]) or a folder. Use 'feedforward' for tables.")  # fmt: skip
-        self.shape = layout.shape
-        self.snap = Snap(layout)
-        self.spread = nn.Parameter(torch.zeros(members, 1, 1)) if spec.release == "sampled" else None
+    def __init__(self, architecture: Architecture, signature: Signature, members: int) -> None:
+        super().__init__(architecture, signature, members)
+        assert self.layout.shape is not None
+        self.shape = self.layout.shape
+        self.snap = Snap(self.layout)
+        self.spread = nn.Parameter(torch.zeros(members, 1, 1)) if signature.sampled else None
 
-    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> ReleasedBatch:
         """Draw around the proposed image."""
         if self.spread is None:
-            return Release(proposal, proposal[..., :0])
+            return ReleasedBatch(proposal, proposal[..., :0])
         deviation = START_DEVIATION * torch.exp(self.spread.clamp(-6.0, 6.0))
         values = self.snap(proposal + deviation * noise.normal)
-        return Release(values, values[..., :0])
+        return ReleasedBatch(values, values[..., :0])
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """Draw all layers."""
@@ -54,25 +148,19 @@ class PixelEncoder(Encoder):
             nn.init.zeros_(self.spread)
 
 
-class Transposed(PixelEncoder):
-    """TCNND: noise to a small feature map, two transposed convolutions, tanh: a mask that is added to the image.
+class TransposedConvEncoder(PixelEncoder):
+    """A mask from noise, added to the image."""
 
-    The mask does not know the image (though it may know S), which is what makes it weaker than a dense network.
-    spec.hidden: channels of the feature map and of the first transposed convolution, (256, 128) in the paper.
-    """
-
-    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
-        super().__init__(layout, spec, members)
-        channels, height, width = self.shape
-        if len(spec.hidden) != 2 or not spec.noise_dim:
-            raise InputError("architecture='transposed' needs Training(hidden=(a, b), noise_dim=n): channels of its "
-                             "feature map and of its first layer, and noise to start from.")  # fmt: skip
-        first, second = spec.hidden
+    def __init__(self, architecture: TransposedConv, signature: Signature, members: int) -> None:
+        super().__init__(architecture, signature, members)
+        self.noise_dim = architecture.noise_dim
+        colours, height, width = self.shape
+        first, second = architecture.channels
         self.start = (first, math.ceil(height / 4), math.ceil(width / 4))
-        self.project = BatchedLinear(members, spec.noise_dim + spec.sensitive_width, math.prod(self.start))
-        self.layers = nn.ModuleList(BatchedConv(members, a, b, up=True) for a, b in pairwise([*spec.hidden, channels]))
+        self.project = BatchedLinear(members, self.noise_dim + signature.sensitive_width, math.prod(self.start))
+        self.layers = nn.ModuleList(BatchedConv(members, a, b, up=True) for a, b in pairwise([first, second, colours]))
         self.norms = None
-        if spec.normalise:
+        if architecture.normalise:
             self.norms = nn.ModuleList(BatchedNorm(members, size) for size in (first, second))
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
@@ -95,31 +183,26 @@ class Transposed(PixelEncoder):
             last.weight.mul_(0.1)
 
 
-class Autoencoder(PixelEncoder):
-    """NAED: four convolutions with pooling to a code, two dense layers that mix it with noise, and back by up-sampling.
+class NoisyAutoencoderEncoder(PixelEncoder):
+    """An image from its own code and noise."""
 
-    spec.hidden: channels of the four convolutions, (128, 64, 64, 64) in the paper; the way back is their mirror. It
-    has to learn to draw at all before it can play: see `fairveil.training.teaching`.
-    """
-
-    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
-        super().__init__(layout, spec, members)
-        channels, height, width = self.shape
-        if len(spec.hidden) != 4 or height % 8 or width % 8:
-            raise InputError("architecture='autoencoder' needs images whose height and width are multiples of 8, and "
-                             "Training(hidden=...) of four numbers: the channels of its convolutions.")  # fmt: skip
-        self.inner = (spec.hidden[-1], height // 8, width // 8)
+    def __init__(self, architecture: NoisyAutoencoder, signature: Signature, members: int) -> None:
+        super().__init__(architecture, signature, members)
+        self.noise_dim = architecture.noise_dim
+        colours, height, width = self.shape
+        channels = architecture.channels
+        self.inner = (channels[-1], height // 8, width // 8)
         code = math.prod(self.inner)
-        self.encode = nn.ModuleList(BatchedConv(members, a, b) for a, b in pairwise([channels, *spec.hidden]))
+        self.encode = nn.ModuleList(BatchedConv(members, a, b) for a, b in pairwise([colours, *channels]))
         self.mix = nn.ModuleList([
-            BatchedLinear(members, code + spec.noise_dim + spec.sensitive_width, code),
+            BatchedLinear(members, code + self.noise_dim + signature.sensitive_width, code),
             BatchedLinear(members, code, code),
         ])  # fmt: skip
-        back = [spec.hidden[-1], *reversed(spec.hidden), channels]
+        back = [channels[-1], *reversed(channels), colours]
         self.decode = nn.ModuleList(BatchedConv(members, a, b) for a, b in pairwise(back))
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
-        """The image that the decoder draws."""
+        """The image that the decoder makes."""
         maps = as_images(rows, self.shape, self.members)
         for i, layer in enumerate(self.encode):
             maps = activated(layer(maps), pool=i < 3)
@@ -137,10 +220,14 @@ class Autoencoder(PixelEncoder):
         return torch.sigmoid(as_rows(maps))
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
-        """The code passes at first, with little noise: from a random mixture it takes far longer to learn to draw."""
+        """The code passes at first, with little noise: from a random mixture, learning takes far longer."""
         super().initialise(generators)
         with torch.no_grad():
             for layer in self.mix:
                 assert isinstance(layer, BatchedLinear)
                 layer.weight.mul_(_START_MIXING)
                 layer.weight[:, : layer.weight.shape[2]] += torch.eye(layer.weight.shape[2], device=layer.weight.device)
+
+    def warm_start(self, start: WarmStart) -> None:
+        """Learn to reconstruct."""
+        learn_to_reconstruct(self, start, _PRETRAINING_BATCH)

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -9,7 +10,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -19,34 +19,25 @@ from fairveil._utils.errors import BudgetNotMet, BudgetWarning, InputError, must
 from fairveil._utils.randomness import ByteSource
 from fairveil.data.frames import Table, read_table
 from fairveil.data.schema import Schema
-from fairveil.data.table_codec import Unseen
-from fairveil.encoders import EncoderSpec
+from fairveil.data.table_codec import HandleUnknown
+from fairveil.encoders import ClassifierHead, Signature
+from fairveil.estimators.base import TableEstimator
 from fairveil.estimators.inputs import (
     Aims,
     Prepared,
     draw_source,
     given_sensitive,
-    pick_device,
     prepare,
     read_sensitive,
-    seed_from,
     split_sensitive,
 )
-from fairveil.estimators.table import TableEstimator
 from fairveil.estimators.targets import read_target
-from fairveil.estimators.training import Trained, check_unseen, split_rows
-from fairveil.objectives import (
-    AlphaLoss,
-    Constraint,
-    Loss,
-    PredictionLoss,
-    make_constraint,
-    make_loss,
-    score_grid,
-)
-from fairveil.training import Bounds, Problem, Rows, Training, default_training, play
+from fairveil.estimators.training import Settings, Trained, train
+from fairveil.objectives import AlphaLoss, Constraint, Loss, PredictionLoss, make_loss, score_grid
+from fairveil.objectives.bounds import Bounds
+from fairveil.training import Target, Training
 from fairveil.training.confidence_bound import FEWEST_ROWS, Achieved, upper_bound
-from fairveil.veil import Veil, take_member
+from fairveil.veil import Veil
 
 Fairness = Literal["demographic_parity", "equalized_odds"]
 _FAIRNESS = ("demographic_parity", "equalized_odds")
@@ -55,120 +46,7 @@ _FAIRNESS = ("demographic_parity", "equalized_odds")
 _GOOD = 0.05
 
 
-class ClassifierBase(TableEstimator):
-    """What `FairClassifier` and `FairClassifierFrontier` share: all parameters but the bound on the loss."""
-
-    def _read(self, X: Any, *, reset: bool) -> Table:
-        # No table is given back, so that numbered columns (`pd.DataFrame(array)`) may go by the text of their number.
-        if isinstance(X, pd.DataFrame) and len(X.columns) and all(isinstance(c, (int, np.integer)) for c in X.columns):
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            return read_table(X.set_axis([f"x{name}" for name in X.columns], axis=1))
-        return super()._read(X, reset=reset)
-
-    def _train(self, X: Any, y: Any, sensitive_features: Any, bounds: Sequence[float]) -> list[Trained]:
-        self._check()
-        name = type(self).__name__
-        losses = make_loss(self.loss, name), make_loss(self.adversary_loss, name, "adversary_loss")
-        if not all(isinstance(loss, AlphaLoss) for loss in losses):
-            raise InputError(f"{name} predicts classes and hides classes: loss and adversary_loss must be "
-                             "'log', 'zero_one' or an AlphaLoss.")  # fmt: skip
-        prediction, adversary = losses
-        assert isinstance(prediction, AlphaLoss)
-        table = self._read(X, reset=True)
-        truth, self.classes_ = read_target(y, len(table))
-        inside = split_sensitive(table, self.sensitive_columns, self.schema)
-        prepared = prepare(
-            table,
-            read_sensitive(table, inside, sensitive_features),
-            self.schema,
-            inside,
-            None,
-            Aims(adversary, 0.0, self.sees_sensitive, self.per_column_adversaries),
-            bins=True,
-            unseen=self.unseen,
-        )
-        scores = score_grid(len(self.classes_), prediction)
-        cost = PredictionLoss(scores, prediction)
-        if min(bounds) <= cost.least:
-            raise InputError(
-                f"max_loss must exceed {cost.least:.3g}, the loss of a sure prediction that is right. "
-                f"Got {min(bounds):g}."
-            )
-        return self._play(prepared, truth, scores, cost, adversary, bounds)
-
-    def _play(
-        self,
-        prepared: Prepared,
-        truth: Tensor,
-        scores: Tensor,
-        cost: PredictionLoss,
-        adversary: Loss,
-        bounds: Sequence[float],
-    ) -> list[Trained]:
-        training, seed = self.training or default_training("labels"), seed_from(self.random_state, type(self).__name__)
-        layout, odds = prepared.schema.layout, self.fairness == "equalized_odds"
-        spec = EncoderSpec(
-            architecture="labels",
-            sensitive_width=0 if prepared.rows.sensitive is None else prepared.sensitive.width,
-            hidden=training.hidden,
-            scores=tuple(map(tuple, scores.tolist())),
-            given_truth=odds,
-        )
-        one_hot = torch.nn.functional.one_hot(truth, len(self.classes_)).to(prepared.rows.x.dtype)
-        secrets, given = prepared.rows.secrets, truth if odds else torch.zeros_like(truth)
-        importance = _alike(secrets[0], given) if self.balanced else torch.ones(len(truth))
-        rows = Rows(torch.cat([prepared.rows.x, one_hot], dim=1), prepared.rows.sensitive, secrets, (), importance)
-        chances = tuple(_chance(adversary, secret, given, importance) for secret in secrets)
-        problem = Problem(layout, spec, adversary, cost, make_constraint(self.constraint), Bounds.of_loss(bounds),
-                          chances, prepared.outputs, tuple([0] * len(bounds)), (), training)  # fmt: skip
-        parts = split_rows(len(rows), training, seed)
-        outcome = play(
-            problem,
-            rows.take(parts.train),
-            rows.take(parts.validation),
-            held_out=len(parts.held_out),
-            z=float(stats.norm.ppf(self.confidence)),
-            seed=seed,
-            device=pick_device(self.device, type(self).__name__),
-            show_progress=bool(self.progress),
-            checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
-        )
-        held_out, found = rows.take(parts.held_out), []
-        for member, bound in enumerate(bounds):
-            veil = Veil(prepared.schema, prepared.sensitive, take_member(outcome.encoder, member), self.unseen)
-            chance = veil.release(held_out.x, held_out.sensitive, torch.Generator()).probabilities
-            values = (chance * cost.costs(held_out.x)).sum(dim=1).double().numpy()
-            floor = cost.least + _GOOD * (cost.largest - cost.least)
-            upper = upper_bound(values, self.confidence, cost.largest, floor)
-            achieved = Achieved(float(values.mean()), upper, bound, len(values), self.confidence)
-            found.append(Trained(veil, achieved, outcome.history.of_member(member)))
-        return found
-
-    def _check(self) -> None:
-        name, problems = type(self).__name__, []
-        if self.fairness not in _FAIRNESS:
-            problems.append(must_be(name, "fairness", " or ".join(map(repr, _FAIRNESS)), self.fairness))
-        if self.training is not None and not isinstance(self.training, Training):
-            problems.append(must_be(name, "training", "a Training, or None", self.training))
-        if self.schema is not None and not isinstance(self.schema, Schema):
-            problems.append(must_be(name, "schema", "a Schema, or None to infer one", self.schema))
-        if not isinstance(self.confidence, float) or not 0.5 < self.confidence < 1:
-            problems.append(must_be(name, "confidence", "a number between 0.5 and 1", self.confidence))
-        if self.checkpoint is not None and not isinstance(self.random_state, (int, np.integer)):
-            problems.append("A checkpoint needs random_state to be a whole number: without it no run repeats another.")
-        if self.unmet not in ("raise", "warn"):
-            problems.append(must_be(name, "unmet", "'raise' or 'warn'", self.unmet))
-        problems += check_unseen(name, self.unseen)
-        if problems:
-            raise InputError(problems)
-
-    def _bound(self, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
-            raise InputError(must_be(type(self).__name__, "max_loss", "a finite number above 0", value))
-        return float(value)
-
-
-class FairClassifier(ClassifierMixin, ClassifierBase):  # type: ignore[misc]
+class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     """A classifier whose predictions say as little of S as a bound on their loss allows.
 
     For each row one of a few soft predictions (`scores_`) is drawn. The draw is learned in the constrained game of
@@ -192,20 +70,32 @@ class FairClassifier(ClassifierMixin, ClassifierBase):  # type: ignore[misc]
         size. Gaps such as ΔEO ask for that; the paper's game counts rows.
     unmet : {"raise", "warn"}
         What `fit` does if the bound is not met.
-    sensitive_columns, per_column_adversaries, schema, constraint, unseen, training, confidence, checkpoint, progress,
-    device, random_state : as in `FairEncoder`.
-        With an int, the same table gets the same draw every time; with None every call draws anew. What was hidden is
-        one draw a row: hand on one only, and take labels from the soft predictions that were handed on.
+    hidden : tuple of int
+        Hidden layers of the network.
+    sensitive_columns, schema, constraint, handle_unknown, training, confidence, verbose, random_state :
+        As in `FairEncoder`. With an int, the same table gets the same draw every time; with None every call draws
+        again. What was hidden is one draw per row: hand on one only, and take labels from the soft predictions that
+        were handed on.
 
     Attributes
     ----------
-    classes_ : the labels. scores_ : the soft predictions that can be made, (scores, classes).
-    loss_ : mean loss of held-out rows and its upper confidence bound. history_ : what happened in training.
+    classes_ : array
+        The labels.
+    scores_ : array
+        The soft predictions that can be made, (scores, classes).
+    loss_ : Achieved
+        Mean loss of held-out rows and its upper confidence bound.
+    history_ : History
+        What happened in training.
 
     Raises
     ------
-    BudgetNotMet : the upper bound on the loss exceeds `max_loss`, and `unmet` is "raise".
+    BudgetNotMet
+        The upper bound on the loss exceeds `max_loss`, and `unmet` is "raise".
     """
+
+    #: The parameter that a `FairFrontier` varies, and the attribute that tells what was achieved.
+    _varied, _achieved = "max_loss", "loss_"
 
     def __init__(
         self,
@@ -218,15 +108,13 @@ class FairClassifier(ClassifierMixin, ClassifierBase):  # type: ignore[misc]
         sees_sensitive: bool = False,
         sensitive_columns: Sequence[str | int] | None = None,
         balanced: bool = False,
-        per_column_adversaries: bool = False,
+        hidden: tuple[int, ...] = (128, 128),
         schema: Schema | None = None,
-        unseen: Unseen = "error",
-        unmet: Literal["raise", "warn"] = "raise",
+        handle_unknown: HandleUnknown = "error",
         training: Training | None = None,
+        unmet: Literal["raise", "warn"] = "raise",
         confidence: float = 0.95,
-        checkpoint: str | Path | None = None,
-        progress: bool = True,
-        device: str = "auto",
+        verbose: bool = True,
         random_state: Any = None,
     ) -> None:
         self.fairness = fairness
@@ -237,35 +125,131 @@ class FairClassifier(ClassifierMixin, ClassifierBase):  # type: ignore[misc]
         self.sees_sensitive = sees_sensitive
         self.sensitive_columns = sensitive_columns
         self.balanced = balanced
-        self.per_column_adversaries = per_column_adversaries
+        self.hidden = hidden
         self.schema = schema
-        self.unseen = unseen
-        self.unmet = unmet
+        self.handle_unknown = handle_unknown
         self.training = training
+        self.unmet = unmet
         self.confidence = confidence
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.device = device
+        self.verbose = verbose
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, *, sensitive_features: Any = None) -> Self:
         """Learn to predict y from X without telling `sensitive_features`."""
         for name in ("veil_", "scores_", "loss_", "history_"):  # a fit that fails must not leave an older one behind
             self.__dict__.pop(name, None)
-        [found] = self._train(X, y, sensitive_features, [self._bound(self.max_loss)])
-        return self._adopt(found)
+        [trained] = self._train(X, y, sensitive_features, [self.max_loss], [0])
+        if self.unmet == "raise" and not trained.achieved.met:
+            raise BudgetNotMet(unmet_loss(trained.achieved))
+        if not trained.achieved.met:
+            warnings.warn(unmet_loss(trained.achieved), BudgetWarning, stacklevel=2)
+        return self._adopt(trained)
 
-    def _adopt(self, found: Trained) -> Self:
-        if not found.achieved.met:
-            message = unmet_loss(found.achieved)
-            if self.unmet == "raise":
-                raise BudgetNotMet(message)
-            warnings.warn(message, BudgetWarning, stacklevel=3)
-        self.veil_ = found.veil
-        self.scores_ = np.array(found.veil.encoder.spec.scores)
-        self.loss_ = found.achieved
-        self.history_ = found.history
+    def _train(
+        self, X: Any, y: Any, sensitive_features: Any, budgets: Sequence[Any], numbers: Sequence[int]
+    ) -> list[Trained]:
+        """Train a classifier for each pair of a bound on the loss and the number of a seed, all in one game."""
+        settings, prediction, adversary = Settings.of(self), *self._losses()
+        bounds = [_bound(value) for value in budgets]
+        table = self._read(X, reset=True)
+        truth, self.classes_ = read_target(y, len(table))
+        inside = split_sensitive(table, self.sensitive_columns, self.schema)
+        per_column = bool(settings.training.per_column_adversaries)
+        prepared = prepare(
+            table,
+            read_sensitive(table, inside, sensitive_features),
+            self.schema,
+            inside,
+            None,
+            Aims(adversary, 0.0, self.sees_sensitive, per_column),
+            bins=True,
+            handle_unknown=self.handle_unknown,
+        )
+        scores = score_grid(len(self.classes_), prediction)
+        cost = PredictionLoss(scores, prediction)
+        if min(bounds) <= cost.least:
+            raise InputError(
+                f"max_loss must exceed {cost.least:.3g}, the loss of a sure prediction that is right. "
+                f"Got {min(bounds):g}."
+            )
+        prepared = self._with_truth(prepared, truth, adversary)
+
+        def achieved(veil: Veil, held_out: Tensor, member: int) -> Achieved:
+            rows = prepared.rows.take(held_out)
+            chance = veil.release(rows.x, rows.sensitive, torch.Generator()).probabilities
+            values = (chance * cost.costs(rows.x)).sum(dim=1).double().numpy()
+            floor = cost.least + _GOOD * (cost.largest - cost.least)
+            upper = upper_bound(values, self.confidence, cost.largest, floor)
+            return Achieved(float(values.mean()), upper, bounds[member], len(values), self.confidence)
+
+        sensitive = prepared.sensitive
+        seen = 0 if prepared.rows.sensitive is None else sensitive.width
+        return train(
+            prepared,
+            settings,
+            architecture=ClassifierHead(tuple(map(tuple, scores.tolist())), self._odds, tuple(self.hidden)),
+            signature=Signature(prepared.schema.layout, "sampled", seen, sensitive.discrete),
+            loss=adversary,
+            distortion=cost,
+            bounds=Bounds.of_loss(bounds),
+            numbers=numbers,
+            measure=achieved,
+        )
+
+    def _losses(self) -> tuple[AlphaLoss, AlphaLoss]:
+        """The loss of predictions and that of adversaries, checked."""
+        owner = type(self).__name__
+        if self.fairness not in _FAIRNESS:
+            raise InputError(must_be(owner, "fairness", " or ".join(map(repr, _FAIRNESS)), self.fairness))
+        losses = make_loss(self.loss, owner), make_loss(self.adversary_loss, owner, "adversary_loss")
+        prediction, adversary = losses
+        if not (isinstance(prediction, AlphaLoss) and isinstance(adversary, AlphaLoss)):
+            raise InputError(f"{owner} predicts classes and hides classes: loss and adversary_loss must be 'log', "
+                             "'zero_one' or an AlphaLoss.")  # fmt: skip
+        return prediction, adversary
+
+    @property
+    def _odds(self) -> bool:
+        return self.fairness == "equalized_odds"
+
+    def _with_truth(self, prepared: Prepared, truth: Tensor, adversary: AlphaLoss) -> Prepared:
+        """Rows that end in the true label, one-hot, and what adversaries achieve without any prediction."""
+        one_hot = torch.nn.functional.one_hot(truth, len(self.classes_)).to(prepared.rows.x.dtype)
+        secrets, given = prepared.rows.secrets, truth if self._odds else torch.zeros_like(truth)
+        importance = _alike(secrets[0], given) if self.balanced else torch.ones(len(truth))
+        x = torch.cat([prepared.rows.x, one_hot], dim=1)
+        rows = replace(prepared.rows, x=x, importance=importance)
+        targets = tuple(
+            Target(target.outputs, _chance(adversary, secret, given, importance))
+            for target, secret in zip(prepared.targets, secrets, strict=True)
+        )
+        return replace(prepared, rows=rows, targets=targets)
+
+    def _read(self, X: Any, *, reset: bool) -> Table:
+        # No table is given back, so that numbered columns (`pd.DataFrame(array)`) may go by the text of their number.
+        if isinstance(X, pd.DataFrame) and len(X.columns) and all(isinstance(c, (int, np.integer)) for c in X.columns):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return read_table(X.set_axis([f"x{name}" for name in X.columns], axis=1))
+        return super()._read(X, reset=reset)
+
+    def _adopt(self, trained: Trained) -> Self:
+        architecture = trained.veil.encoder.architecture
+        assert isinstance(architecture, ClassifierHead)
+        self.veil_ = trained.veil
+        self.scores_ = np.array(architecture.scores)
+        self.loss_ = trained.achieved
+        self.history_ = trained.history
         return self
+
+    def _point(self) -> dict[str, Any]:
+        """What a frontier tells of this fitted classifier."""
+        achieved = self.loss_
+        return {
+            "loss": achieved.mean,
+            "upper": achieved.upper,
+            "held_out_rows": achieved.rows,
+            "met": achieved.met,
+        }
 
     @property
     def schema_(self) -> Schema:
@@ -319,6 +303,12 @@ class FairClassifier(ClassifierMixin, ClassifierBase):  # type: ignore[misc]
             for method in ("predict", "predict_proba", "score"):
                 getattr(routing, method).requests.pop("sensitive_features", None)
         return routing
+
+
+def _bound(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
+        raise InputError(must_be("FairClassifier", "max_loss", "a finite number above 0", value))
+    return float(value)
 
 
 def unmet_loss(achieved: Achieved) -> str:

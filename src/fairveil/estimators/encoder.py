@@ -1,21 +1,31 @@
-"""`FairEncoder`: hide S in a table within a distortion budget, as a scikit-learn transformer."""
+"""`FairEncoder`: hide S in a table or in images within a distortion budget, as a scikit-learn transformer."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
+import torch
 from sklearn.utils.validation import check_is_fitted
 
-from fairveil._utils.errors import BudgetNotMet, InputError, must_be
+from fairveil._utils.errors import BudgetNotMet, BudgetWarning, InputError, must_be
 from fairveil.auditing import Certificate
 from fairveil.auditing.certificate import certify_from
 from fairveil.data.frames import read_columns
 from fairveil.data.images import Pictures, PictureSchema, is_pictures, read_pictures
 from fairveil.data.schema import Schema
-from fairveil.data.table_codec import Unseen
-from fairveil.encoders import Finite, Matrix
-from fairveil.encoders.base import ModuleFactory
+from fairveil.data.table_codec import HandleUnknown
+from fairveil.encoders import (
+    Architecture,
+    ModuleFactory,
+    Signature,
+    check_architecture,
+    choose_architecture,
+    make_architecture,
+)
+from fairveil.estimators.base import TableTransformer
+from fairveil.estimators.distortion import Floor, left_to_spend, measure, refuse_unverifiable, unmet_message
 from fairveil.estimators.fitted_rows import FittedRows
 from fairveil.estimators.inputs import (
     Aims,
@@ -24,27 +34,192 @@ from fairveil.estimators.inputs import (
     check_budget,
     draw_source,
     given_sensitive,
-    pick_device,
     prepare,
     prepare_pictures,
     read_sensitive,
-    seed_from,
     split_sensitive,
 )
-from fairveil.estimators.table import TableTransformer
-from fairveil.estimators.training import Settings, Trained, train
-from fairveil.objectives import Constraint, Loss, make_constraint, make_loss
+from fairveil.estimators.training import Settings, Trained, held_out_rows, train
+from fairveil.objectives import Constraint, Loss, make_distortion, make_loss
+from fairveil.objectives.bounds import Bounds
 from fairveil.objectives.distortion import RowDistortion
 from fairveil.training import History, Training
 from fairveil.training.confidence_bound import Achieved
 from fairveil.veil import Veil
 
 
-class GameEstimator(TableTransformer):
-    """What `FairEncoder` and `FairFrontier` share: reading the caller's input and the settings of a game."""
+class FairEncoder(TableTransformer):
+    """A randomized encoder that hides S in X, no further than `budget` from the original.
 
-    def _prepare(self, X: Any, y: Any, sensitive_features: Any) -> Prepared:
-        aims = Aims(make_loss(self.loss), self.target_weight, self.sees_sensitive, self.per_column_adversaries)
+    Parameters
+    ----------
+    budget : float or dict
+        D, the bound on the mean distortion of a row; or {"categorical": ..., "continuous": ...}, one for each kind.
+        With the default distortion it is the expected number of categorical values changed plus the squared change
+        of the numbers in units of their standard deviation.
+    architecture : str, Architecture, module or callable
+        "auto", or the name or configuration of an encoder. `Transport` moves whole records towards one group of S,
+        along optimal matchings; it needs sees_sensitive=True, an S of classes, and numbers with bins. `FeedForward` is
+        the paper's network. `Partition` releases one of `n_cells` records, with borders between them that each group of
+        S has of its own: for many groups and many numbers. `Matrix` is a channel over a small alphabet, which can be
+        certified. `Gaussian` adds noise to numbers. For images: `FeedForward`, `TransposedConv`, `NoisyAutoencoder`.
+        A module, or a callable f(inputs, outputs) that makes one, is your own network. "auto" takes transport where S
+        has two large groups, the autoencoder for large images, and else the feed-forward network.
+    loss : {"log", "squared", "zero_one"} or AlphaLoss
+        The adversary's loss. "squared" is for a continuous S.
+    distortion : {"auto", "hamming", "squared", "cross_entropy"} or callable(released, original)
+    constraint : {"augmented_lagrangian", "penalty"}, AugmentedLagrangian or Penalty
+    sees_sensitive : bool
+        Whether the encoder is shown S beside X, in `fit` and in `transform`.
+    release : {"sampled", "probabilities"}
+        Valid records, or the paper's soft vectors, which leak (see the README).
+    target_weight : float
+        Lambda of `eq:generalopt-oneApp`: the weight of predicting `y` from the release. 0: no task is known.
+    sensitive_columns : list of names or positions, optional
+        Sensitive columns inside X, instead of `sensitive_features`; they are not released.
+    schema : Schema, optional
+        Roles, kinds and ranges of the columns; inferred from X when absent.
+    handle_unknown : {"error", "most_frequent"}
+        How `transform` treats a category that was not there in `fit`.
+    training : Training, optional
+        Settings that differ from those that suit the architecture: `Training(steps=2000)` changes the steps alone.
+    unmet : {"raise", "warn"}
+        What `fit` does if the bound on the distortion does not hold on held-out rows. With "warn" the encoder is fitted
+        all the same, and `distortion_.met` is False.
+    confidence : float
+        Of the upper bound on the distortion.
+    verbose : bool
+        Show progress: a bar on a terminal, plain lines elsewhere.
+    random_state : int, numpy generator or None
+        Rules training and `transform`: with an int every `transform` of the same table is the same draw, so that no
+        noise can be averaged away; with None each one is drawn from the operating system's entropy.
+
+    Attributes
+    ----------
+    veil_ : Veil
+        The frozen encoder with its schema.
+    schema_ : Schema
+        Of the fitted table.
+    history_ : History
+        What happened in training.
+    distortion_ : Achieved
+        Mean distortion of held-out rows as released, and its upper confidence bound.
+
+    Raises
+    ------
+    BudgetNotMet
+        The upper bound on the distortion exceeds the budget, and `unmet` is "raise".
+    """
+
+    #: The parameter that a `FairFrontier` varies, and the attribute that tells what was achieved.
+    _varied, _achieved = "budget", "distortion_"
+
+    def __init__(
+        self,
+        budget: Budget = 1.0,
+        *,
+        architecture: str | Architecture | ModuleFactory = "auto",
+        loss: str | Loss = "log",
+        distortion: str | RowDistortion = "auto",
+        constraint: str | Constraint = "augmented_lagrangian",
+        sees_sensitive: bool = False,
+        release: Literal["sampled", "probabilities"] = "sampled",
+        target_weight: float = 0.0,
+        sensitive_columns: Sequence[str | int] | None = None,
+        schema: Schema | None = None,
+        handle_unknown: HandleUnknown = "error",
+        training: Training | None = None,
+        unmet: Literal["raise", "warn"] = "raise",
+        confidence: float = 0.95,
+        verbose: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.budget = budget
+        self.architecture = architecture
+        self.loss = loss
+        self.distortion = distortion
+        self.constraint = constraint
+        self.sees_sensitive = sees_sensitive
+        self.release = release
+        self.target_weight = target_weight
+        self.sensitive_columns = sensitive_columns
+        self.schema = schema
+        self.handle_unknown = handle_unknown
+        self.training = training
+        self.unmet = unmet
+        self.confidence = confidence
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
+        """Learn to hide S in X.
+
+        Parameters
+        ----------
+        X : table, array or images
+            pandas, polars or pyarrow; images as an array (rows, height, width[, channels]) or a folder.
+        y : array or table, optional
+            The known task or tasks; used only with `target_weight`.
+        sensitive_features : array or table
+            S, one or several columns, unless `sensitive_columns` or the schema says where it is in X.
+        """
+        for name in ("veil_", "distortion_", "history_"):  # a fit that fails must not leave an older veil behind
+            self.__dict__.pop(name, None)
+        [trained] = self._train(X, y, sensitive_features, [self.budget], [0])
+        if self.unmet == "raise" and not trained.achieved.met:
+            raise BudgetNotMet(unmet_message(trained.achieved))
+        if not trained.achieved.met:
+            warnings.warn(unmet_message(trained.achieved), BudgetWarning, stacklevel=2)
+        return self._adopt(trained)
+
+    def _train(
+        self, X: Any, y: Any, sensitive_features: Any, budgets: Sequence[Budget], numbers: Sequence[int]
+    ) -> list[Trained]:
+        """Train an encoder for each pair of a budget and the number of a seed, all in one game."""
+        settings = Settings.of(self)
+        architecture = make_architecture(self.architecture)
+        prepared = self._prepare(X, y, sensitive_features, settings, architecture)
+        layout = prepared.schema.layout
+        checked = [check_budget(settings.owner, budget, prepared.schema) for budget in budgets]
+        bounds = Bounds.of(checked, relative=layout.shape is not None)
+        if self.release not in ("sampled", "probabilities"):
+            raise InputError(must_be(settings.owner, "release", "'sampled' or 'probabilities'", self.release))
+        distortion = make_distortion(self.distortion, layout, self.release)
+        if distortion.custom is not None and bounds.names != ("total",):
+            raise InputError("A distortion function gives one number per row, so the budget must be one number too.")
+        sensitive = prepared.sensitive
+        seen = 0 if prepared.rows.sensitive is None else sensitive.width
+        signature = Signature(layout, self.release, seen, sensitive.discrete)
+        if architecture is None:
+            architecture = choose_architecture(signature, distortion, _group_sizes(prepared))
+        check_architecture(architecture, signature, distortion)
+        training = settings.training.completed(architecture.training)
+        if self.unmet == "raise":
+            refuse_unverifiable(prepared, distortion, bounds, held_out_rows(len(prepared.rows), training))
+        floor = Floor.of(prepared, distortion)
+
+        def achieved(veil: Veil, held_out: torch.Tensor, member: int) -> Achieved:
+            rows, original = prepared.rows.take(held_out), prepared.original.index_select(0, held_out)
+            return measure(veil, distortion, rows, original, floor.take(held_out), bounds, member, self.confidence,
+                           settings.seeds.child("measure"))  # fmt: skip
+
+        return train(
+            prepared,
+            settings,
+            architecture=architecture,
+            signature=signature,
+            loss=make_loss(self.loss),
+            distortion=distortion,
+            bounds=left_to_spend(bounds, floor, prepared),
+            numbers=numbers,
+            measure=achieved,
+        )
+
+    def _prepare(
+        self, X: Any, y: Any, sensitive_features: Any, settings: Settings, architecture: Architecture | None
+    ) -> Prepared:
+        per_column = bool(settings.training.per_column_adversaries)
+        aims = Aims(make_loss(self.loss), self.target_weight, self.sees_sensitive, per_column)
         if is_pictures(X):
             pictures = self._read_pictures(X)
             if self.schema is not None or self.sensitive_columns is not None:
@@ -52,8 +227,6 @@ class GameEstimator(TableTransformer):
             self._fitted_rows: FittedRows | None = None  # only a table can be certified
             return prepare_pictures(pictures, read_sensitive(pictures, [], sensitive_features), y, aims)
         table = self._read(X, reset=True)
-        if self.schema is not None and not isinstance(self.schema, Schema):
-            raise InputError(must_be(type(self).__name__, "schema", "a Schema, or None to infer one", self.schema))
         inside = split_sensitive(table, self.sensitive_columns, self.schema)
         prepared = prepare(
             table,
@@ -62,10 +235,8 @@ class GameEstimator(TableTransformer):
             inside,
             y,
             aims,
-            bins=self.release == "sampled"
-            and self.architecture not in ("gaussian", "gaussian_full")
-            and self.cells is None,
-            unseen=self.unseen,
+            bins=self.release == "sampled" and (architecture is None or architecture.uses_bins),
+            handle_unknown=self.handle_unknown,
         )
         self._fitted_rows = FittedRows.of(prepared.original)
         return prepared
@@ -75,25 +246,50 @@ class GameEstimator(TableTransformer):
         self.n_features_in_ = int(np.prod(pictures.array.shape[1:]))
         return pictures
 
-    def _settings(self) -> Settings:
-        if self.training is not None and not isinstance(self.training, Training):
-            raise InputError(must_be(type(self).__name__, "training", "a Training, or None", self.training))
-        if self.checkpoint is not None and not isinstance(self.random_state, (int, np.integer)):
-            raise InputError("A checkpoint needs random_state to be a whole number: without it no run repeats another.")
-        return Settings(
-            architecture=self.architecture,
-            release=self.release,
-            loss=make_loss(self.loss),
-            distortion=self.distortion,
-            constraint=make_constraint(self.constraint),
-            training=self.training,
-            confidence=self.confidence,
-            unseen=self.unseen,
-            device=pick_device(self.device),
-            show_progress=bool(self.progress),
-            checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
-            cells=self.cells,
-        )
+    def _adopt(self, trained: Trained) -> Self:
+        self.veil_: Veil = trained.veil
+        self.distortion_: Achieved = trained.achieved
+        self.history_: History = trained.history
+        return self
+
+    def _point(self) -> dict[str, Any]:
+        """What a frontier tells of this fitted encoder."""
+        achieved = self.distortion_
+        return {
+            "distortion": achieved.mean,
+            "upper": achieved.upper,
+            "categorical": achieved.parts["categorical"].mean,
+            "continuous": achieved.parts["continuous"].mean,
+            "held_out_rows": achieved.rows,
+            "met": achieved.met,
+        }
+
+    @property
+    def schema_(self) -> Schema | PictureSchema:
+        """The schema of the fitted table."""
+        check_is_fitted(self, "veil_")
+        return self.veil_.schema
+
+    def transform(self, X: Any, *, sensitive_features: Any = None) -> Any:
+        """A censored copy of X: the same kind of table, columns, types and categories; or images like those given.
+
+        Parameters
+        ----------
+        X : table, array or images
+        sensitive_features : array or table, optional
+            S, if the encoder sees it.
+        """
+        check_is_fitted(self, "veil_")
+        if isinstance(self.veil_.schema, PictureSchema):
+            pictures = read_pictures(X)
+            shown = given_sensitive(self.veil_, pictures, sensitive_features, "transform")
+            source = draw_source(self.random_state, type(self).__name__, pictures, shown)
+            return self.veil_.apply_to_pictures(pictures, shown, source)
+        table = self._read(X, reset=False)
+        secret = given_sensitive(self.veil_, table, sensitive_features, "transform")
+        source = draw_source(self.random_state, type(self).__name__, table.arrow, secret)
+        released = self.veil_.apply(table.arrow, secret, source)
+        return table.like_origin(released, keep_types=self.veil_.encoder.signature.sampled)
 
     def fit_transform(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Any:
         """Fit, then release the same rows."""
@@ -108,164 +304,23 @@ class GameEstimator(TableTransformer):
             routing.transform.requests.pop("sensitive_features", None)
         return routing
 
-
-class FairEncoder(GameEstimator):
-    """A randomized encoder that hides S in X, no further than `budget` from the original.
-
-    Parameters
-    ----------
-    budget : float or dict
-        D, the bound on the mean distortion of a row; or {"categorical": ..., "continuous": ...}, one for each kind.
-        With the default distortion it is the expected number of categorical values changed plus the squared change
-        of the numbers in units of their standard deviation.
-    architecture : {"auto", "transport", "feedforward", "gaussian", "gaussian_full", "matrix", "partition",
-        "transposed", "autoencoder"}, module, or callable
-        "transport" moves whole records towards one group of S, along optimal matchings; it needs sees_sensitive=True,
-        an S of classes, and numbers with bins. "feedforward" is the paper's network. "auto": transport where S has two
-        large groups, else feedforward. "partition" releases one of `cells` records, with borders between them that each
-        group of S has of its own: for many groups and many numbers. A callable is f(inputs, outputs) -> module. For
-        images, "feedforward" (what "auto" takes for small ones), "transposed" (a mask of noise) and "autoencoder" (for
-        large ones).
-    cells : int, optional
-        With architecture="matrix" or "partition": turn the table into a code of at most this many cells, each released
-        as one valid representative record. A release with a finite alphabet can be certified (`certify`).
-    loss : {"log", "squared", "zero_one"} or AlphaLoss
-        The adversary's loss. "squared" is for a continuous S.
-    distortion : {"auto", "hamming", "squared", "cross_entropy"} or callable(released, original)
-    constraint : {"augmented_lagrangian", "penalty"}, AugmentedLagrangian or Penalty
-    sees_sensitive : bool
-        Whether the encoder is shown S beside X, in `fit` and in `transform`.
-    release : {"sampled", "probabilities"}
-        Valid records, or the paper's soft vectors, which leak (see the README).
-    target_weight : float
-        Lambda of `eq:generalopt-oneApp`: the weight of predicting `y` from the release. 0: no task is known.
-    sensitive_columns : list of names or positions, optional
-        Sensitive columns inside X, instead of `sensitive_features`; they are not released.
-    per_column_adversaries : bool
-        With several sensitive columns, adversaries for each of them beside those for their joint value.
-    schema : Schema, optional
-        Roles, kinds and ranges of the columns; inferred from X when absent.
-    unseen : {"error", "most_frequent"}
-        How `transform` treats a category that was not there in `fit`.
-    training : Training, optional
-        Steps, networks and rates of the game; by default what suits the architecture.
-    confidence : float
-        Of the upper bound on the distortion.
-    checkpoint : path, optional
-        Where to save the state of training; if the file is there, training goes on from it.
-    progress : bool
-        A bar on a terminal, plain lines elsewhere, nothing if False.
-    device : {"auto", "cpu", "cuda", "mps"}
-    random_state : int, numpy generator or None
-        Rules training and `transform`: with an int every `transform` of the same table is the same draw, so that no
-        noise can be averaged away; with None each one is drawn from the operating system's entropy.
-
-    Attributes
-    ----------
-    veil_ : the frozen encoder with its schema. schema_ : the schema. history_ : what happened in training.
-    distortion_ : mean distortion of held-out rows as released, and its upper confidence bound.
-
-    Raises
-    ------
-    BudgetNotMet : the upper bound on the distortion exceeds the budget.
-    """
-
-    def __init__(
-        self,
-        budget: Budget = 1.0,
-        *,
-        architecture: str | ModuleFactory = "auto",
-        cells: int | None = None,
-        loss: str | Loss = "log",
-        distortion: str | RowDistortion = "auto",
-        constraint: str | Constraint = "augmented_lagrangian",
-        sees_sensitive: bool = False,
-        release: Literal["sampled", "probabilities"] = "sampled",
-        target_weight: float = 0.0,
-        sensitive_columns: Sequence[str | int] | None = None,
-        per_column_adversaries: bool = False,
-        schema: Schema | None = None,
-        unseen: Unseen = "error",
-        training: Training | None = None,
-        confidence: float = 0.95,
-        checkpoint: str | Path | None = None,
-        progress: bool = True,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.budget = budget
-        self.architecture = architecture
-        self.cells = cells
-        self.loss = loss
-        self.distortion = distortion
-        self.constraint = constraint
-        self.sees_sensitive = sees_sensitive
-        self.release = release
-        self.target_weight = target_weight
-        self.sensitive_columns = sensitive_columns
-        self.per_column_adversaries = per_column_adversaries
-        self.schema = schema
-        self.unseen = unseen
-        self.training = training
-        self.confidence = confidence
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.device = device
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
-        """Learn to hide `sensitive_features` in X. `y` is used only with `target_weight`."""
-        for name in ("veil_", "distortion_", "history_"):  # a fit that fails must not leave an older veil behind
-            self.__dict__.pop(name, None)
-        settings = self._settings()
-        prepared = self._prepare(X, y, sensitive_features)
-        budget = check_budget(type(self).__name__, self.budget, prepared.schema)
-        [trained] = train(prepared, [budget], [0], settings, seed_from(self.random_state))
-        if not trained.achieved.met:
-            raise BudgetNotMet(unmet_message(trained.achieved))
-        return self._adopt(trained)
-
-    def _adopt(self, trained: Trained) -> Self:
-        self.veil_: Veil = trained.veil
-        self.distortion_: Achieved = trained.achieved
-        self.history_: History = trained.history
-        return self
-
-    @property
-    def schema_(self) -> Schema | PictureSchema:
-        """The schema of the fitted table."""
-        check_is_fitted(self, "veil_")
-        return self.veil_.schema
-
-    def transform(self, X: Any, *, sensitive_features: Any = None) -> Any:
-        """A censored copy of X: the same kind of table, columns, types and categories; or images like those given."""
-        check_is_fitted(self, "veil_")
-        if isinstance(self.veil_.schema, PictureSchema):
-            pictures = read_pictures(X)
-            shown = given_sensitive(self.veil_, pictures, sensitive_features, "transform")
-            source = draw_source(self.random_state, type(self).__name__, pictures, shown)
-            return self.veil_.apply_to_pictures(pictures, shown, source)
-        table = self._read(X, reset=False)
-        secret = given_sensitive(self.veil_, table, sensitive_features, "transform")
-        source = draw_source(self.random_state, type(self).__name__, table.arrow, secret)
-        released = self.veil_.apply(table.arrow, secret, source)
-        return table.like_origin(released, keep_types=self.veil_.encoder.spec.release == "sampled")
-
     def certify(
         self, X: Any, *, sensitive_features: Any, y: Any = None, confidence: float = 0.95, unseen_rows: bool = False
     ) -> Certificate:
         """Bound ΔDemP (with `y`, every ΔEO) of any predictor on this encoder's release, from rows it was not fitted on.
 
-        For a finite release only. The channel of architecture="matrix" is known exactly, and what is left to chance are
-        the rows; of "partition" one draw of each row is counted. Rows that equal fitted ones more often than chance are
+        For a finite release only. The channel of `Matrix` is known exactly, and what is left to chance are the rows; of
+        `Partition` one draw of each row is counted. Rows that equal fitted ones more often than chance are
         refused. unseen_rows: vouch that none of these rows was used in training, where that cannot be told: in tables
         of few categories, or after loading from a file.
         """
         check_is_fitted(self, "veil_")
-        finite, fitted = self.veil_.encoder, getattr(self, "_fitted_rows", None)
-        if not isinstance(finite, Finite):
-            raise InputError("Only a finite release can be certified: use architecture='matrix' or 'partition', with "
-                             "cells=K for a table that is not small and categorical.")  # fmt: skip
+        encoder, fitted = self.veil_.encoder, getattr(self, "_fitted_rows", None)
+        if encoder.alphabet is None:
+            raise InputError(
+                "Only a finite release can be certified: use architecture=fairveil.Matrix(n_cells=K) or "
+                "fairveil.Partition(n_cells=K) (fairveil fit --architecture matrix --cells K)."
+            )
         passed = [column.name for column in self.veil_.schema.columns if column.role == "pass"]
         if passed:
             raise InputError(f"Columns with the role 'pass' ({', '.join(map(repr, passed))}) are released unseen: "
@@ -283,10 +338,10 @@ class FairEncoder(GameEstimator):
         else:
             evidence = fitted.refuse(self.veil_.codec.original(table.arrow, x))
         names = [" & ".join(map(repr, value)) for value in self.veil_.sensitive.joint_values()]
-        transition = None
-        if isinstance(finite, Matrix):
-            channels = finite.transition()[0].double().numpy()
-            each = np.broadcast_to(channels, (len(names), *channels.shape[1:]))
+        transition, channel = None, encoder.channel()
+        if channel is not None:
+            exact = channel[0].double().numpy()
+            each = np.broadcast_to(exact, (len(names), *exact.shape[1:]))
             transition = dict(zip(names, each, strict=True))
         else:
             # One draw, which these rows fix: of several draws the best could be picked, and would prove nothing.
@@ -294,9 +349,9 @@ class FairEncoder(GameEstimator):
             x = self.veil_.values(x, self.veil_.shown(len(table), secret), source)
         groups = np.array(names)[self.veil_.sensitive.classes_of(secret).numpy()]
         return certify_from(
-            finite.cell_of(x).numpy(),
+            encoder.cell_of(x).numpy(),
             groups,
-            finite.cells,
+            encoder.alphabet,
             evidence,
             names=names,
             transition=transition,
@@ -316,8 +371,8 @@ class FairEncoder(GameEstimator):
     def save(self, path: str | Path) -> None:
         """Write a `.veil` file: a manifest, weights and a SHA-256. No code, no rows; read it with `fairveil.load`.
 
-        A distortion function of your own is code, so it is not kept; nor are `device`, `progress`, `checkpoint` and
-        `random_state`. The manifest does hold the schema: names, categories and ranges of the columns.
+        A distortion function of your own is code, so it is not kept; nor are `verbose`, `random_state` and where
+        training ran. The manifest does hold the schema: names, categories and ranges of the columns.
         """
         check_is_fitted(self, "veil_")
         from fairveil.estimators.saving import save  # it knows every kind of estimator
@@ -325,14 +380,8 @@ class FairEncoder(GameEstimator):
         save(self, path)
 
 
-def unmet_message(achieved: Achieved) -> str:
-    """Which bound does not hold, by how much, and what to do."""
-    broken = [("distortion", achieved), *((f"{kind} distortion", part) for kind, part in achieved.parts.items())]
-    lines = [
-        f"the {name} of {part.rows} held-out rows is {part.mean:.4g}, at most {part.upper:.4g} with confidence "
-        f"{part.confidence:.3g}, above the budget of {part.bound:.4g}"
-        for name, part in broken
-        if part.bound is not None and part.upper > part.bound
-    ]
-    few = " There are too few held-out rows to verify any budget: give more rows." if achieved.rows < 30 else ""
-    return f"{'; '.join(lines).capitalize()}.{few} Raise the budget, train for more steps, or give more rows."
+def _group_sizes(prepared: Prepared) -> list[int]:
+    if not prepared.sensitive.discrete:
+        return []
+    sizes: list[int] = torch.bincount(prepared.rows.secrets[0]).tolist()
+    return sizes

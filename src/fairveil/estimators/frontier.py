@@ -1,168 +1,145 @@
-"""`FairFrontier`: the whole trade-off, all budgets (and seeds) trained as one batched network."""
+"""`FairFrontier`: the whole trade-off of an estimator, all budgets and seeds trained as one batched network."""
 
+import warnings
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-import numpy as np
 import pandas as pd
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fairveil._utils.errors import BudgetNotMet, InputError, must_be
-from fairveil.data.images import PictureSchema
-from fairveil.data.schema import Schema
-from fairveil.data.table_codec import Unseen
-from fairveil.encoders.base import ModuleFactory
-from fairveil.estimators.encoder import FairEncoder, GameEstimator, unmet_message
-from fairveil.estimators.inputs import Budget, check_budget, seed_from
-from fairveil.estimators.training import Trained, train
-from fairveil.objectives import Constraint, Loss
-from fairveil.objectives.distortion import RowDistortion
-from fairveil.training import Training
+from fairveil._utils.errors import BudgetNotMet, BudgetWarning, InputError, must_be
+from fairveil.estimators.classifier import FairClassifier
+from fairveil.estimators.encoder import FairEncoder
+from fairveil.estimators.inputs import Budget
 
 
-class FairFrontier(GameEstimator):
-    """One encoder for each of several budgets, trained together in one game.
+def _releases(frontier: "FairFrontier") -> bool:
+    """Whether the estimator releases rows, and does not predict."""
+    return hasattr(frontier.estimator, "transform")
 
-    budgets : list of budgets, each as in `FairEncoder`.
-    seeds : how many encoders to train for each budget, from different starting weights. What is learned before the
-        game (by `transport`, by `partition`, or with `Training(lessons=...)`) is one for all of them: for independent
-        repetitions fit anew with another `random_state`.
-    All other parameters are those of `FairEncoder`.
 
-    After `fit`: `points_`, a frame with one row a budget and seed (achieved distortion, upper bound, whether the budget
-    is met); `encoder(budget)`, the fitted `FairEncoder` of one point. A point whose budget is not met is marked, and
-    asking for its encoder raises `BudgetNotMet`; `fit` raises it when no point is met.
+class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """One fitted estimator for each of several budgets, all trained together in one game.
+
+    Parameters
+    ----------
+    estimator : FairEncoder or FairClassifier
+        What is fitted at every point. Its own `budget` (or `max_loss`) is not used.
+    budgets : list
+        Budgets, each as in `FairEncoder`; of a `FairClassifier`, bounds on its loss.
+    n_seeds : int
+        How many estimators to train for each budget, from different starting weights. A warm start (of `Transport` or
+        `Partition`) is shared by all of them: for independent repetitions fit again with another `random_state`.
+
+    Attributes
+    ----------
+    points_ : DataFrame
+        One row per budget and seed: what was achieved, its upper bound, and whether the budget is met.
+    estimators_ : list
+        The fitted estimators, in the order of `points_`.
+
+    Raises
+    ------
+    BudgetNotMet
+        No budget is met, and the estimator's `unmet` is "raise".
     """
 
     def __init__(
         self,
+        estimator: FairEncoder | FairClassifier,
         budgets: Sequence[Budget] = (0.25, 0.5, 1.0, 2.0),
         *,
-        seeds: int = 1,
-        architecture: str | ModuleFactory = "auto",
-        cells: int | None = None,
-        loss: str | Loss = "log",
-        distortion: str | RowDistortion = "auto",
-        constraint: str | Constraint = "augmented_lagrangian",
-        sees_sensitive: bool = False,
-        release: Literal["sampled", "probabilities"] = "sampled",
-        target_weight: float = 0.0,
-        sensitive_columns: Sequence[str | int] | None = None,
-        per_column_adversaries: bool = False,
-        schema: Schema | None = None,
-        unseen: Unseen = "error",
-        training: Training | None = None,
-        confidence: float = 0.95,
-        checkpoint: str | Path | None = None,
-        progress: bool = True,
-        device: str = "auto",
-        random_state: Any = None,
+        n_seeds: int = 1,
     ) -> None:
+        self.estimator = estimator
         self.budgets = budgets
-        self.seeds = seeds
-        self.architecture = architecture
-        self.cells = cells
-        self.loss = loss
-        self.distortion = distortion
-        self.constraint = constraint
-        self.sees_sensitive = sees_sensitive
-        self.release = release
-        self.target_weight = target_weight
-        self.sensitive_columns = sensitive_columns
-        self.per_column_adversaries = per_column_adversaries
-        self.schema = schema
-        self.unseen = unseen
-        self.training = training
-        self.confidence = confidence
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.device = device
-        self.random_state = random_state
+        self.n_seeds = n_seeds
 
     def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
-        """Train all points at once."""
-        for name in ("trained_", "points_"):  # a fit that fails must not leave an older frontier behind
+        """Train all points at once; the arguments are those of the estimator's `fit`."""
+        for name in ("estimators_", "points_"):  # a fit that fails must not leave an older frontier behind
             self.__dict__.pop(name, None)
-        members, trained = self.train_all(X, y, sensitive_features)
-        points = pd.DataFrame([_point(b, n, t) for (b, n), t in zip(members, trained, strict=True)])
-        if not points["met"].any():
-            raise BudgetNotMet("No budget is met. " + unmet_message(trained[-1].achieved))
-        self.trained_: list[Trained] = trained
+        members = [(budget, number) for budget in self._budgets() for number in range(self.n_seeds)]
+        base = clone(self.estimator)
+        trained = base._train(X, y, sensitive_features, [b for b, _ in members], [n for _, n in members])
+        state = {name: value for name, value in vars(base).items() if name not in base.get_params(deep=False)}
+        estimators = []
+        for (budget, _), found in zip(members, trained, strict=True):
+            single = clone(self.estimator).set_params(**{base._varied: budget, "schema": found.veil.table_schema})
+            vars(single).update(state)
+            estimators.append(single._adopt(found))
+        points = pd.DataFrame([
+            {"budget": budget, "seed": number, **single._point()}
+            for (budget, number), single in zip(members, estimators, strict=True)
+        ])  # fmt: skip
+        self._tell_unmet(points)
+        self.estimators_: list[Any] = estimators
         self.points_ = points
+        for name in ("n_features_in_", "feature_names_in_", "classes_"):
+            if name in state:
+                setattr(self, name, state[name])
         return self
 
-    def train_all(
-        self, X: Any, y: Any = None, sensitive_features: Any = None
-    ) -> tuple[list[tuple[Budget, int]], list[Trained]]:
-        """Train without asking whether any budget is met: (budget, seed) of every member, and what came of it.
+    def _tell_unmet(self, points: pd.DataFrame) -> None:
+        if self.estimator.unmet == "raise" and not points["met"].any():
+            raise BudgetNotMet(
+                f"None of the budgets is met on held-out rows: the least upper bound is {points['upper'].min():.4g}. "
+                "Raise the budgets, train for more steps, or give more rows."
+            )
+        if not points["met"].all():
+            unmet = points.loc[~points["met"], "budget"].drop_duplicates().tolist()
+            warnings.warn(f"These budgets are not met on held-out rows: {unmet}.", BudgetWarning, stacklevel=3)
 
-        For experiments with methods that do not keep their bound; `fit` is the way to a veil.
-        """
-        settings = self._settings()
-        if not isinstance(self.seeds, int) or self.seeds < 1:
-            raise InputError(must_be("FairFrontier", "seeds", "a whole number of at least 1", self.seeds))
-        prepared = self._prepare(X, y, sensitive_features)
-        budgets = self._check_budgets(prepared.schema)
-        members = [(budget, number) for budget in budgets for number in range(self.seeds)]
-        seed = seed_from(self.random_state)
-        return members, train(prepared, [b for b, _ in members], [n for _, n in members], settings, seed)
-
-    def encoder(self, budget: Budget, seed: int = 0) -> FairEncoder:
-        """The fitted encoder of one point."""
+    def at(self, budget: Budget, seed: int = 0) -> Any:
+        """The fitted estimator of one point. Raises BudgetNotMet for one that is not met, unless `unmet` is "warn"."""
         check_is_fitted(self, "points_")
         found = [i for i, (b, n) in enumerate(zip(self.points_["budget"], self.points_["seed"], strict=True))
                  if b == budget and n == seed]  # fmt: skip
         if not found:
             raise InputError(f"There is no point with budget {budget} and seed {seed}. Budgets: {list(self.budgets)}.")
-        trained = self.trained_[found[0]]
-        if not trained.achieved.met:
-            raise BudgetNotMet(unmet_message(trained.achieved))
-        shared = {
-            name: value for name, value in self.get_params(deep=False).items() if name not in ("budgets", "seeds")
-        }
-        encoder = FairEncoder(budget, **{**shared, "schema": trained.veil.table_schema})
-        encoder.n_features_in_ = self.n_features_in_
-        if hasattr(self, "feature_names_in_"):
-            encoder.feature_names_in_ = self.feature_names_in_
-        encoder._fitted_rows = self._fitted_rows
-        return encoder._adopt(trained)
+        if self.estimator.unmet == "raise" and not self.points_["met"][found[0]]:
+            raise BudgetNotMet(f"The budget of {budget} is not met: the upper bound on what was achieved is "
+                               f"{self.points_['upper'][found[0]]:.4g}.")  # fmt: skip
+        return self.estimators_[found[0]]
 
+    @available_if(_releases)  # type: ignore[untyped-decorator]
     def transform(self, X: Any, *, budget: Budget | None = None, sensitive_features: Any = None) -> Any:
         """A censored copy of X at one budget; without one, at the point that is met and changes the rows most."""
         check_is_fitted(self, "points_")
-        seed = 0
-        if budget is None:
-            met = self.points_[self.points_["met"]]
-            budget, seed = met.loc[met["distortion"].idxmax(), ["budget", "seed"]]
-        return self.encoder(budget, seed).transform(X, sensitive_features=sensitive_features)
+        if budget is not None:
+            return self.at(budget).transform(X, sensitive_features=sensitive_features)
+        met = self.points_[self.points_["met"]] if self.points_["met"].any() else self.points_
+        chosen = self.estimators_[met["distortion"].idxmax()]
+        return chosen.transform(X, sensitive_features=sensitive_features)
 
+    @available_if(_releases)  # type: ignore[untyped-decorator]
+    def fit_transform(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Any:
+        """Fit, then release the same rows at the point that is met and changes them most."""
+        self.fit(X, y, sensitive_features=sensitive_features)
+        shown = sensitive_features if self.estimator.sees_sensitive else None
+        return self.transform(X, sensitive_features=shown)
+
+    @available_if(_releases)  # type: ignore[untyped-decorator]
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """The columns of a release."""
         check_is_fitted(self, "points_")
-        return np.asarray(self.trained_[0].veil.output_names(), dtype=object)
+        return self.estimators_[0].get_feature_names_out(input_features)
 
-    def _check_budgets(self, schema: Schema | PictureSchema) -> list[Budget]:
+    def __sklearn_tags__(self) -> Any:
+        return self.estimator.__sklearn_tags__()
+
+    def _budgets(self) -> list[Budget]:
+        if not isinstance(self.estimator, (FairEncoder, FairClassifier)):
+            raise InputError(must_be("FairFrontier", "estimator", "a FairEncoder or a FairClassifier", self.estimator))
+        if not isinstance(self.n_seeds, int) or isinstance(self.n_seeds, bool) or self.n_seeds < 1:
+            raise InputError(must_be("FairFrontier", "n_seeds", "a whole number of at least 1", self.n_seeds))
         given = list(self.budgets) if hasattr(self.budgets, "__iter__") else []
         if not given:
             raise InputError(must_be("FairFrontier", "budgets", "a list of at least one budget", self.budgets))
-        budgets = [check_budget("FairFrontier", budget, schema) for budget in given]
-        if len({isinstance(budget, dict) for budget in budgets}) > 1:
+        if len({isinstance(budget, dict) for budget in given}) > 1:
             raise InputError("All budgets must be of one form: numbers, or mappings from kind to number.")
-        if any(budgets.count(budget) > 1 for budget in budgets):
+        if any(given.count(budget) > 1 for budget in given):
             raise InputError("The 'budgets' parameter of FairFrontier names a budget twice.")
-        return budgets
-
-
-def _point(budget: Budget, seed: int, trained: Trained) -> dict[str, Any]:
-    achieved = trained.achieved
-    return {
-        "budget": budget,
-        "seed": seed,
-        "distortion": achieved.mean,
-        "upper": achieved.upper,
-        "categorical": achieved.parts["categorical"].mean,
-        "continuous": achieved.parts["continuous"].mean,
-        "held_out_rows": achieved.rows,
-        "met": achieved.met,
-    }
+        return given

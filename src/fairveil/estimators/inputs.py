@@ -17,11 +17,12 @@ from fairveil._utils.randomness import ByteSource, KeyedStream, SystemRandom, wh
 from fairveil.data.columns import family_of
 from fairveil.data.frames import Table, is_copy, missing_mask, read_columns
 from fairveil.data.images import PictureCodec, Pictures, PictureSchema
+from fairveil.data.rows import Rows
 from fairveil.data.schema import Schema
 from fairveil.data.sensitive import Sensitive, describe_sensitive
-from fairveil.data.table_codec import Codec, Unseen
+from fairveil.data.table_codec import Codec, HandleUnknown
 from fairveil.objectives import LogLoss, Loss, SquaredLoss
-from fairveil.training import Rows, Task
+from fairveil.training import Target, Task
 from fairveil.veil import Veil
 
 #: A numeric target with at most this many whole values is a class, otherwise a number to be predicted.
@@ -43,8 +44,7 @@ class Prepared:
     rows: Rows
     original: Tensor
     tasks: tuple[Task, ...]
-    chances: tuple[float, ...]
-    outputs: tuple[int, ...]
+    targets: tuple[Target, ...]
 
 
 def split_sensitive(table: Table, columns: Sequence[str | int] | None, schema: Schema | None) -> list[str]:
@@ -124,9 +124,9 @@ def prepare(
     aims: Aims,
     *,
     bins: bool,
-    unseen: Unseen,
+    handle_unknown: HandleUnknown,
 ) -> Prepared:
-    """Check everything and encode it. unseen: of categories that a schema of the caller's does not list."""
+    """Check everything and encode it. handle_unknown: categories that a schema of the caller's does not list."""
     _check_rows(len(table))
     inferred = schema is None
     schema = Schema.infer(table, sensitive=inside) if schema is None else _with_sensitive(schema, inside)
@@ -139,7 +139,7 @@ def prepare(
     # A schema of the caller's may say `encode` on purpose; to release S as it is cannot be meant.
     checked = [c.name for c in schema.columns if c.released and (inferred or c.role != "encode")]
     _refuse_copies(table, secret, [name for name in checked if name in table.names])
-    codec = Codec(schema, unseen)
+    codec = Codec(schema, handle_unknown)
     x = codec.encode(table.arrow)
     return _prepared(schema, x, codec.original(table.arrow, x), secret, y, aims)
 
@@ -153,11 +153,11 @@ def _prepared(
     schema: Schema | PictureSchema, x: Tensor, original: Tensor, secret: pa.Table, y: Any, aims: Aims
 ) -> Prepared:
     sensitive = describe_sensitive(secret, discrete=aims.loss.discrete)
-    targets, outputs = _secrets(sensitive, secret, aims.per_column)
+    secrets_, outputs = _secrets(sensitive, secret, aims.per_column)
     tasks, truths = _tasks(y, aims.target_weight, len(x))
     shown = sensitive.inputs(secret) if aims.sees_sensitive else None
-    chances = tuple(float(aims.loss.chance(target)) for target in targets)
-    return Prepared(schema, sensitive, Rows(x, shown, targets, truths), original, tasks, chances, outputs)
+    targets = [Target(n, float(aims.loss.chance(values))) for n, values in zip(outputs, secrets_, strict=True)]
+    return Prepared(schema, sensitive, Rows(x, shown, secrets_, truths), original, tasks, tuple(targets))
 
 
 def check_budget(owner: str, budget: Any, schema: Schema | PictureSchema) -> Budget:
@@ -227,13 +227,13 @@ def _content(part: pa.Table | Pictures) -> bytes:
     return hashlib.sha256(sink.getvalue()).digest()
 
 
-def pick_device(device: str, owner: str = "FairEncoder") -> torch.device:
+def pick_device(device: str) -> torch.device:
     """The device by name; `auto` takes a GPU when there is one."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if device == "auto":
         return torch.device(next(name for name in ("cuda", "mps", "cpu") if available[name]))
     if device not in available:
-        raise InputError(must_be(owner, "device", "'auto', 'cpu', 'cuda' or 'mps'", device))
+        raise InputError(must_be("Training", "device", "'auto', 'cpu', 'cuda' or 'mps'", device))
     if not available[device]:
         raise InputError(f"device={device!r} is not available on this machine. Use 'auto' or 'cpu'.")
     return torch.device(device)

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from fairveil.encoders import ARCHITECTURES
+from fairveil.encoders import ARCHITECTURES, Architecture, read_architecture
 from fairveil.objectives import AlphaLoss, AugmentedLagrangian, LogLoss, Penalty, SquaredLoss, ZeroOneLoss
 from fairveil.objectives.distortion import KINDS
 from fairveil.training import Training
@@ -16,7 +16,7 @@ from fairveil.training import Training
 #: What a distortion is called that was a function of the caller's own: it is code, and not kept.
 CUSTOM = "custom"
 #: Not kept: what belongs to the machine or the run of the fit. (The schema is kept with the veil.)
-_NOT_KEPT = ("schema", "checkpoint", "progress", "device", "random_state")
+_NOT_KEPT = ("schema", "verbose", "random_state")
 _KINDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (Training, AlphaLoss, LogLoss, ZeroOneLoss, SquaredLoss, AugmentedLagrangian, Penalty)
@@ -26,13 +26,15 @@ _KINDS: dict[str, Any] = {
 def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
     """Parameters as JSON; a function of the caller's own is left out."""
     kept = {name: value for name, value in estimator.get_params(deep=False).items() if name not in _NOT_KEPT}
+    if isinstance(kept.get("training"), Training):  # where training ran is nobody's business
+        kept["training"] = replace(kept["training"], device="auto", checkpoint=None)
     plain = {name: _to_plain(value) for name, value in kept.items() if is_dataclass(value) or not callable(value)}
     return {**plain, "distortion": CUSTOM} if callable(kept.get("distortion")) else plain
 
 
 def checked_parameters(kind: type[BaseEstimator], values: dict[str, Any]) -> dict[str, Any]:
     """Read what `plain_parameters` wrote. Only known parameters, of their own type: the file may have been crafted."""
-    known = {name: _from_plain(value) for name, value in values.items()}
+    known = {name: _nested_tuples(value) if name == "hidden" else _from_plain(value) for name, value in values.items()}
     expected = set(kind._get_param_names()) - set(_NOT_KEPT)
     wrong = [name for name, value in known.items() if name not in expected or not _RIGHT[name](value)]
     if wrong:
@@ -43,6 +45,8 @@ def checked_parameters(kind: type[BaseEstimator], values: dict[str, Any]) -> dic
 def _from_plain(value: Any) -> Any:
     if not isinstance(value, dict) or "type" not in value:
         return value
+    if value["type"] == "Architecture":
+        return read_architecture({name: v for name, v in value.items() if name != "type"})
     fields = {name: math.inf if v == "inf" else _nested_tuples(v) for name, v in value.items() if name != "type"}
     return _KINDS[value["type"]](**fields)
 
@@ -72,28 +76,29 @@ def _named_or(*kinds: type) -> Callable[[Any], bool]:
 
 _RIGHT: dict[str, Callable[[Any], bool]] = {
     "adversary_loss": _named_or(AlphaLoss, LogLoss, ZeroOneLoss, SquaredLoss),
-    "architecture": _one_of("auto", *ARCHITECTURES),
+    "architecture": lambda value: isinstance(value, Architecture) or value == "auto" or value in ARCHITECTURES,
     "balanced": _one_of(True, False),
     "budget": _is_budget,
-    "cells": lambda value: value is None or type(value) is int,
     "confidence": lambda value: _is_number(value) and 0.5 < value < 1,
     "constraint": _named_or(AugmentedLagrangian, Penalty),
     "distortion": _one_of("auto", "hamming", "squared", "cross_entropy", CUSTOM),
     "fairness": _one_of("demographic_parity", "equalized_odds"),
+    "handle_unknown": _one_of("error", "most_frequent"),
+    "hidden": lambda value: isinstance(value, tuple) and all(type(units) is int for units in value),
     "loss": _named_or(AlphaLoss, LogLoss, ZeroOneLoss, SquaredLoss),
     "max_loss": lambda value: value is None or _is_number(value),
-    "per_column_adversaries": _one_of(True, False),
     "release": _one_of("sampled", "probabilities"),
     "sees_sensitive": _one_of(True, False),
     "sensitive_columns": _is_columns,
     "target_weight": lambda value: _is_number(value) and value >= 0,
     "training": lambda value: value is None or isinstance(value, Training),
     "unmet": _one_of("raise", "warn"),
-    "unseen": _one_of("error", "most_frequent"),
 }
 
 
 def _to_plain(value: Any) -> Any:
+    if isinstance(value, Architecture):
+        return {"type": "Architecture", **_to_plain(value.to_dict())}
     if is_dataclass(value) and not isinstance(value, type):
         return {"type": type(value).__name__, **_to_plain(asdict(value))}
     if isinstance(value, np.generic):

@@ -10,31 +10,31 @@ from fairveil._utils.errors import InputError, must_be
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import Codec
 from fairveil.encoders.codebook import learn_cells, nearest_cell
+from fairveil.estimators.base import TableTransformer
 from fairveil.estimators.inputs import seed_from
-from fairveil.estimators.table import TableTransformer
 
 
 class Quantiser(TableTransformer):
-    """Releases each row as the nearest of at most `cells` valid representative records.
+    """Releases each row as the nearest of at most `n_cells` valid representative records.
 
     For a release that another tool made: quantise it, hand on the quantised table, and certify that one:
     `fairveil.certify(quantiser.cells_of(released), sensitive, alphabet=quantiser.n_cells_, trained_on=..., rows=...)`.
     It hides nothing by itself.
     """
 
-    def __init__(self, cells: int = 64, *, schema: Schema | None = None, random_state: Any = None) -> None:
-        self.cells = cells
+    def __init__(self, n_cells: int = 64, *, schema: Schema | None = None, random_state: Any = None) -> None:
+        self.n_cells = n_cells
         self.schema = schema
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
         """Learn the representatives; S and y are not looked at."""
-        if isinstance(self.cells, bool) or not isinstance(self.cells, (int, np.integer)) or self.cells < 2:
-            raise InputError(must_be("Quantiser", "cells", "a whole number of at least 2", self.cells))
+        if isinstance(self.n_cells, bool) or not isinstance(self.n_cells, (int, np.integer)) or self.n_cells < 2:
+            raise InputError(must_be("Quantiser", "n_cells", "a whole number of at least 2", self.n_cells))
         table = self._read(X, reset=True)
         self.schema_: Schema = (self.schema or Schema.infer(table)).without_bins()
         rows = Codec(self.schema_).encode(table.arrow)
-        self.representatives_ = learn_cells(rows, self.schema_, int(self.cells), seed_from(self.random_state)).numpy()
+        self.representatives_ = learn_cells(rows, self.schema_, int(self.n_cells), seed_from(self.random_state)).numpy()
         self.n_cells_ = len(self.representatives_)
         return self
 

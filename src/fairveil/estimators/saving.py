@@ -7,6 +7,7 @@ import numpy as np
 
 import fairveil
 from fairveil._utils.errors import VeilFileError
+from fairveil.encoders import ClassifierHead
 from fairveil.estimators.classifier import FairClassifier
 from fairveil.estimators.encoder import FairEncoder
 from fairveil.estimators.parameters import checked_parameters, plain_parameters
@@ -17,8 +18,8 @@ from fairveil.veil import Veil
 from fairveil.veil.archive import read_archive, write_archive
 
 _FORMATS: dict[str, type[FairEncoder] | type[FairClassifier]] = {
-    "fairveil-veil-2": FairEncoder,
-    "fairveil-classifier-2": FairClassifier,
+    "fairveil-veil-3": FairEncoder,
+    "fairveil-classifier-3": FairClassifier,
 }
 
 
@@ -57,7 +58,7 @@ def load(path: str | Path) -> Any:
         history, features = History.from_dict(manifest["history"]), _texts(manifest["features"])
         if isinstance(estimator, FairClassifier):
             estimator.classes_ = _classes(manifest["classes"], veil)
-        elif estimator.sees_sensitive != veil.sees_sensitive or estimator.release != veil.encoder.spec.release:
+        elif not _agree(estimator, veil):
             raise ValueError("its parameters contradict its encoder")
         bounded = "loss" if isinstance(estimator, FairClassifier) else "distortion"
         trained = Trained(veil, Achieved.from_dict(manifest[bounded]), history)
@@ -69,6 +70,13 @@ def load(path: str | Path) -> Any:
     return estimator._adopt(trained)
 
 
+def _agree(estimator: FairEncoder, veil: Veil) -> bool:
+    """Whether the encoder of a veil is what the parameters of its estimator say."""
+    signature = veil.encoder.signature
+    seen = estimator.sees_sensitive == veil.sees_sensitive and estimator.release == signature.release
+    return seen and veil.encoder.architecture.selectable
+
+
 def _texts(values: Any) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise TypeError("names of features must be texts")
@@ -76,7 +84,8 @@ def _texts(values: Any) -> list[str]:
 
 
 def _classes(values: Any, veil: Veil) -> np.ndarray:
+    architecture = veil.encoder.architecture
     plain = isinstance(values, list) and all(isinstance(value, (str, int, float, bool)) for value in values)
-    if not plain or len(values) != len(veil.encoder.spec.scores[0]):
+    if not plain or not isinstance(architecture, ClassifierHead) or len(values) != len(architecture.scores[0]):
         raise TypeError("classes must be plain values, one for each score")
     return np.asarray(values)

@@ -95,8 +95,8 @@ class Penalty:
         return ConstraintState(2.0 * rho * violation.clamp_min(0.0), violation, rho)
 
 
-def make_constraint(constraint: "str | Constraint") -> Constraint:
-    """A constraint by its name, or the constraint itself."""
+def make_constraint(constraint: "str | Constraint", owner: str = "FairEncoder") -> Constraint:
+    """A constraint by its name, or the constraint itself. owner: whose parameter it is, for messages."""
     if isinstance(constraint, (AugmentedLagrangian, Penalty)):
         return constraint
     if constraint == "augmented_lagrangian":
@@ -104,4 +104,4 @@ def make_constraint(constraint: "str | Constraint") -> Constraint:
     if constraint == "penalty":
         return Penalty()
     expected = "'augmented_lagrangian', 'penalty', an AugmentedLagrangian or a Penalty"
-    raise InputError(must_be("FairEncoder", "constraint", expected, constraint))
+    raise InputError(must_be(owner, "constraint", expected, constraint))

@@ -5,7 +5,6 @@ All of these are means over rows of a sum over columns, so they do not depend on
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Literal, cast, get_args
 
 import numpy as np
@@ -14,7 +13,8 @@ from torch import Tensor
 
 from fairveil._utils.errors import InputError, must_be
 from fairveil.data.columns import Column
-from fairveil.data.schema import Layout
+from fairveil.data.layout import Layout
+from fairveil.objectives.released import ReleasedBatch
 
 #: Position of each kind of column in the last dimension of a distortion.
 KINDS = ("categorical", "continuous")
@@ -22,43 +22,6 @@ _SMALLEST = 1e-12
 
 RowDistortion = Callable[[Tensor, Tensor], Tensor]
 CategoricalMeasure = Literal["hamming", "squared", "cross_entropy"]
-
-
-@dataclass(frozen=True)
-class Release:
-    """What an encoder puts out.
-
-    drawn: (..., rows, width): exactly what is released, or a function that computes it; gradients pass straight through
-        the draw. Read it as `values`.
-    chances: (..., rows, group width): the distribution from which the slot of each group was drawn, or a function that
-        computes it: an adversary looks at the values alone. Read it as `probabilities`.
-    possible, weights: where a release is one of a few whole rows, those rows (or a function that computes them; read
-        them as `atoms`) and the probability of each, (..., rows, atoms): losses can then be averaged over the draw
-        exactly. The atoms are the same for all rows, (atoms, width), or each row has its own, (atoms, rows, width).
-    squares: where the encoder knows it, the squared change of a row's numbers without bins, averaged over the draw:
-        (..., rows).
-    """
-
-    drawn: Tensor | Callable[[], Tensor]
-    chances: Tensor | Callable[[], Tensor]
-    possible: Tensor | Callable[[], Tensor] | None = None
-    weights: Tensor | None = None
-    squares: Tensor | None = None
-
-    @cached_property
-    def values(self) -> Tensor:
-        """What is released: (..., rows, width)."""
-        return self.drawn if isinstance(self.drawn, Tensor) else self.drawn()
-
-    @cached_property
-    def probabilities(self) -> Tensor:
-        """The distribution from which the slot of each group was drawn: (..., rows, group width)."""
-        return self.chances if isinstance(self.chances, Tensor) else self.chances()
-
-    @cached_property
-    def atoms(self) -> Tensor | None:
-        """The whole rows of which one is released; None if there are not just a few."""
-        return self.possible() if callable(self.possible) else self.possible
 
 
 class Distortion:
@@ -92,7 +55,7 @@ class Distortion:
         """What is measured; a function is known by its name: its address changes with every run."""
         return f"{self.categorical}, {getattr(self.custom, '__qualname__', None)}"
 
-    def expected(self, release: Release, original: Tensor) -> Tensor:
+    def expected(self, release: ReleasedBatch, original: Tensor) -> Tensor:
         """Differentiable; averages over the draw exactly where that can be done, which leaves less noise."""
         if self.custom is not None or self.categorical == "cross_entropy" or self.soft:
             return self.realised(release, original)
@@ -149,7 +112,7 @@ class Distortion:
             continuous = slots.binned * (slots.second - 2.0 * slots.mean * number + number.square())
         return _Prices((1.0 - 2.0 * x) * weight, (x * weight).sum(dim=-1), continuous)
 
-    def realised(self, release: Release, original: Tensor) -> Tensor:
+    def realised(self, release: ReleasedBatch, original: Tensor) -> Tensor:
         """Of the rows as they are released."""
         if self.custom is not None:
             total = self.custom(release.values, original.expand_as(release.values))
@@ -178,7 +141,7 @@ class Distortion:
         x: the rows as they are encoded. original: as the caller has them. What is counted is the draw within each bin,
         numbers beyond the schema's ranges, and categories that it does not list.
         """
-        as_encoded = self.realised(Release(x, x[..., self.layout.grouped]), original)
+        as_encoded = self.realised(ReleasedBatch(x, x[..., self.layout.grouped]), original)
         within = self._prices(original).continuous
         if within is None:
             return as_encoded
@@ -195,6 +158,13 @@ class Distortion:
     def is_additive(self) -> bool:
         """Whether it is a sum over columns of the distance between what was released and what was there."""
         return self.custom is None and not self.soft and self.categorical != "cross_entropy"
+
+    @property
+    def is_weighted_square(self) -> bool:
+        """Whether it is sum w (r - x)^2 with the `slot_weights`, as for categories and numbers by default."""
+        categories = [group for group in self.layout.groups if group.number is None or group.column.missing]
+        right = self.categorical == "hamming" or (self.categorical == "squared" and not categories)
+        return right and self.custom is None
 
     @property
     def is_bounded(self) -> bool:

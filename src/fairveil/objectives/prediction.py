@@ -11,8 +11,8 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from fairveil.objectives.distortion import Release
 from fairveil.objectives.losses import AlphaLoss
+from fairveil.objectives.released import ReleasedBatch
 
 #: Steps of the grid of soft predictions, by the number of classes; with more classes, `_CONFIDENCES` of each.
 _STEPS = {2: 32, 3: 9, 4: 4}
@@ -53,7 +53,7 @@ class PredictionLoss:
         self.table = loss.of_log_probability(scores.log())
         self.name = f"{loss!r} of {len(scores)} scores"
 
-    def expected(self, release: Release, original: Tensor) -> Tensor:
+    def expected(self, release: ReleasedBatch, original: Tensor) -> Tensor:
         """Of each row, averaged over the draw exactly: (members, rows, 1)."""
         return (release.probabilities * self.costs(original)).sum(dim=-1, keepdim=True)
 

@@ -17,15 +17,15 @@ import fairveil as fv
 from fairveil.auditing import probe
 from fairveil.datasets import Split, load_adult
 from fairveil.datasets.adult import Case
-from fairveil.estimators.training import Trained
+from fairveil.estimators import FairEncoder
 from fairveil.metrics import demographic_parity_gap, equalized_odds_gap
-from fairveil.paper.games import measured, of_training, release_table
+from fairveil.paper.games import measured, of_training, release_table, train_members
 from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
-from fairveil.training import default_training
 
 #: Networks and rates of the authors' code for Adult (soft vectors, one small adversary, no average, no decay).
+NETWORK = fv.FeedForward(hidden=(170, 130), noise_dim=113)
 TRAINING = fv.Training(steps=2000, batch_size=2048, adversary_steps=1, learning_rate=1e-3,
-                       adversary_learning_rate=1e-3, hidden=(170, 130), noise_dim=113, adversary_hidden=((10, 5),),
+                       adversary_learning_rate=1e-3, adversary_hidden=((10, 5),),
                        adversary_dropout=0.0, adversary_decay=0.0, average=0.0, final_rate=1.0)  # fmt: skip
 #: The paper's second constraint: the summed squares of the four continuous columns, each on its range.
 CONTINUOUS = 0.05
@@ -62,14 +62,14 @@ def encoders(case: Case, sizes: Sizes) -> dict[str, dict[str, Any]]:
     """Settings by name: the paper's, and ours, seeing X or (X, S)."""
     # In its case II the paper has a wider adversary, and an encoder that always sees S (`fig:UCI_Architecture-CaseII`).
     small = TRAINING.adversary_hidden if case == "I" else ((50, 30),)
-    paper = {"architecture": "feedforward", "release": "probabilities", "constraint": "penalty",
+    paper = {"architecture": NETWORK, "release": "probabilities", "constraint": "penalty",
              "training": replace(TRAINING, steps=sizes.steps, adversary_hidden=small)}  # fmt: skip
     kinds = {"X": False, "(X, S)": True}
     found: dict[str, dict[str, Any]] = {f"paper, {what}": {**paper, "sees_sensitive": sees}
                                         for what, sees in kinds.items() if sees or case == "I"}  # fmt: skip
     for what, sees in kinds.items():
         architecture = "transport" if sees and case == "I" else "feedforward"
-        training = replace(default_training(architecture), steps=sizes.our_steps, lessons=sizes.lessons)
+        training = fv.Training(steps=sizes.our_steps, pretraining_steps=sizes.lessons)
         found[f"ours, {what}"] = {"architecture": architecture, "training": training, "sees_sensitive": sees}
     return found
 
@@ -101,23 +101,22 @@ class Bench:
         row["ΔEO"] = {int(y): gap for y, gap in zip(odds.by_value["y"], odds.by_value["gap"], strict=True)}
         return row
 
-    def trained(self, name: str, settings: dict[str, Any], checkpoint: Path, *, progress: bool) -> list[Trained]:
+    def trained(self, name: str, settings: dict[str, Any], checkpoint: Path, *, progress: bool) -> list[FairEncoder]:
         """All budgets in one game."""
         schema, budgets = None, self.budgets(name)
         if name.startswith("paper"):
             schema = fv.Schema.infer(self.train.X, scale="range", fewest=1)
             budgets = [{"categorical": budget, "continuous": CONTINUOUS} for budget in budgets]
-        frontier = fv.FairFrontier(budgets, schema=schema, random_state=0, progress=progress, checkpoint=checkpoint,
-                                   unseen="most_frequent", **settings)  # fmt: skip
-        return frontier.train_all(self.train.X, sensitive_features=self.train.S)[1]
+        settings = {**settings, "schema": schema, "handle_unknown": "most_frequent"}
+        return train_members(budgets, self.train.X, self.train.S, settings, checkpoint, progress=progress)
 
     def budgets(self, name: str) -> list[Any]:
         """The paper's count nats, ours changed values."""
         return list(self.sizes.nats if name.startswith("paper") else self.sizes.budgets)
 
-    def of_member(self, trained: Trained) -> dict[str, Any]:
+    def of_member(self, trained: FairEncoder) -> dict[str, Any]:
         """Release and measure."""
-        parts = [release_table(trained.veil, part.X, part.S, i) for i, part in enumerate((self.train, self.test))]
+        parts = [release_table(trained.veil_, part.X, part.S, i) for i, part in enumerate((self.train, self.test))]
         return {**self.measure(*parts), **of_training(trained)}
 
 

@@ -1,7 +1,9 @@
 """What the experiments do with trained members: release, and the figures of the training itself."""
 
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,24 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from fairveil._utils.errors import BudgetWarning
 from fairveil.data.images import read_pictures
-from fairveil.estimators.training import Trained
+from fairveil.estimators import FairEncoder, FairFrontier
 from fairveil.paper.results import Store
+from fairveil.training import Training
 from fairveil.veil import Veil
+
+
+def train_members(
+    budgets: Sequence[Any], table: Any, sensitive: Any, settings: Mapping[str, Any], checkpoint: Path, *, progress: bool
+) -> list[FairEncoder]:
+    """All budgets in one game. One that is not met on held-out rows is measured all the same, and marked."""
+    training = replace(settings.get("training") or Training(), checkpoint=checkpoint)
+    encoder = FairEncoder(unmet="warn", random_state=0, verbose=progress, **{**settings, "training": training})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BudgetWarning)
+        members: list[FairEncoder] = FairFrontier(encoder, budgets).fit(table, sensitive_features=sensitive).estimators_
+    return members
 
 
 def release_pictures(veil: Veil, images: NDArray[np.generic], s: pd.DataFrame | None, draw: int) -> NDArray[np.generic]:
@@ -37,17 +53,17 @@ def measured(
     store: Store,
     name: str,
     keys: Mapping[float, str],
-    train: Callable[[Path], list[Trained]],
-    measure: Callable[[Trained], dict[str, Any]],
+    train: Callable[[Path], list[FairEncoder]],
+    measure: Callable[[FairEncoder], dict[str, Any]],
     *,
     anew: bool = False,
-) -> tuple[dict[float, dict[str, Any]], list[Trained]]:
+) -> tuple[dict[float, dict[str, Any]], list[FairEncoder]]:
     """What is measured of every member of one game, by budget; and the members, if they had to be trained.
 
     keys: the name of each member's value in the store, in the order of the members. They are trained if a value is
     missing, or `anew`.
     """
-    members: list[Trained] = []
+    members: list[FairEncoder] = []
     if anew or not all(key in store.values for key in keys.values()):
         start = time.monotonic()
         with store.resumable(name) as checkpoint:  # it stays until all is measured: a finished game is read from it
@@ -58,9 +74,9 @@ def measured(
     return {budget: store.values[key]["value"] for budget, key in keys.items()}, members
 
 
-def of_training(trained: Trained) -> dict[str, Any]:
+def of_training(trained: FairEncoder) -> dict[str, Any]:
     """The paper's measure, and whether the bound is kept on held-out rows."""
-    last = trained.history.to_frame().query("chosen").iloc[-1]
-    parts = {kind: part.mean for kind, part in trained.achieved.parts.items()}
-    return {"training adversary": float(last["training_accuracy"]), "met": bool(trained.achieved.met),
-            "held out": trained.achieved.mean, "held out parts": parts}  # fmt: skip
+    last = trained.history_.to_frame().query("chosen").iloc[-1]
+    parts = {kind: part.mean for kind, part in trained.distortion_.parts.items()}
+    return {"training adversary": float(last["training_accuracy"]), "met": bool(trained.distortion_.met),
+            "held out": trained.distortion_.mean, "held out parts": parts}  # fmt: skip

@@ -13,15 +13,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fairveil._utils.randomness import Seeds
 from fairveil.data.columns import Column
+from fairveil.data.rows import Rows
 from fairveil.data.schema import Schema
 from fairveil.datasets import GaussianMixture, gaussian_mixture
-from fairveil.encoders import EncoderSpec, Gaussian
+from fairveil.encoders import Gaussian, Signature
+from fairveil.encoders.gaussian import GaussianEncoder
 from fairveil.information import knn_mutual_information, mixed_mutual_information
 from fairveil.objectives import AugmentedLagrangian, Distortion, LogLoss, Loss
+from fairveil.objectives.bounds import Bounds
 from fairveil.paper.results import Figure, Page, Profile, Store, Table
 from fairveil.theory import gaussian as theory
-from fairveil.training import Bounds, Problem, Rows, Training, play
+from fairveil.training import Problem, Target, Training, play
 
 PRIORS = (0.5, 0.75)
 BUDGETS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -41,8 +45,7 @@ TRAINING = Training(
     adversary_hidden=((),),
     adversary_dropout=0.0,
     adversary_decay=0.0,
-    noise_dim=0,
-    # One judgement, at the end: the distortion is known from the parameters, so there is no iterate to choose.
+    # One evaluation, at the end: the distortion is known from the parameters, so there is no iterate to choose.
     rounds=1,
 )
 #: Gentle: distortions go up to 64, and a violation counts by its square.
@@ -114,31 +117,29 @@ def learn(
     seed: int = 0,
     progress: bool = False,
 ) -> list[Mechanism]:
-    """Play the game on samples of the mixture, one member a budget, and read the mechanisms off."""
+    """Play the game on samples of the mixture, one member per budget, and read the mechanisms off."""
     loss = loss or LogLoss()
     x, s = mixture.sample(TRAIN_ROWS + TEST_ROWS, seed)
     rows = Rows(torch.from_numpy(x).float(), None, (torch.from_numpy(s),))
     columns = tuple(Column(f"x{i}", "continuous", family="number") for i in range(x.shape[1]))
     layout = Schema(columns).layout
     problem = Problem(
-        layout,
-        EncoderSpec(architecture, noise_dim=0),
-        loss,
-        Distortion(layout),
-        CONSTRAINT,
-        Bounds.of([float(budget) for budget in budgets]),
-        (float(loss.chance(rows.secrets[0])),),
-        (2,),
-        (0,) * len(budgets),
-        (),
-        training,
+        architecture=Gaussian(full=architecture == "gaussian_full"),
+        signature=Signature(layout),
+        loss=loss,
+        distortion=Distortion(layout),
+        constraint=CONSTRAINT,
+        bounds=Bounds.of([float(budget) for budget in budgets]),
+        targets=(Target(2, float(loss.chance(rows.secrets[0]))),),
+        seeds=(0,) * len(budgets),
+        training=training.completed({}),
     )
     train, test = (rows.take(torch.arange(*span)) for span in ((0, TRAIN_ROWS), (TRAIN_ROWS, TRAIN_ROWS + TEST_ROWS)))
     # The mechanism's distortion is known from its parameters, so there is nothing to stay inside of.
-    outcome = play(problem, train, test, held_out=10**12, z=0.0, seed=seed, device=torch.device("cpu"),
+    outcome = play(problem, train, test, held_out=10**12, z=0.0, seeds=Seeds(seed), device=torch.device("cpu"),
                    show_progress=progress)  # fmt: skip
     encoder = outcome.encoder
-    assert isinstance(encoder, Gaussian)
+    assert isinstance(encoder, GaussianEncoder)
     factors = encoder.factor.double() if encoder.full else torch.diag_embed(encoder.factor.double())
     return [Mechanism(*pair) for pair in zip(encoder.shift.double().numpy(), factors.numpy(), strict=True)]
 

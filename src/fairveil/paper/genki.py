@@ -5,7 +5,7 @@ original ones; so do we, and beside it on censored ones.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 import fairveil as fv
 from fairveil.baselines.noise import analytic_gaussian_epsilon, gaussian_epsilon, laplace_epsilon
 from fairveil.datasets import ImageSplit, load_genki
-from fairveil.estimators.training import Trained
+from fairveil.estimators import FairEncoder
 from fairveil.paper.fresh import Fresh, Sample, embedded_information, strongest
-from fairveil.paper.games import measured, of_training, release_pictures
+from fairveil.paper.games import measured, of_training, release_pictures, train_members
 from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
 
 PIXELS = 256
@@ -85,24 +85,23 @@ def encoders(sizes: Sizes) -> dict[str, dict[str, Any]]:
     """Settings by name: the paper's two encoders as it trains them, and both as we would."""
     paper = fv.Training(steps=sizes.steps, batch_size=200, adversary_steps=sizes.adversary_steps,
                         learning_rate=sizes.rate, adversary_learning_rate=sizes.adversary_rate,
-                        hidden=(256, 256, 256), noise_dim=100, normalise=True,
-                        residual=False, lessons=sizes.lessons, adversary_hidden=(sizes.adversary,),
-                        adversary_dropout=0.0, adversary_decay=0.0,
+                        pretraining_steps=sizes.lessons, adversary_hidden=(sizes.adversary,),
+                        adversary_dropout=0.0, adversary_decay=0.0, adversary_normalise=True,
                         average=0.0, final_rate=1.0, rounds=10, validation=0.05, held_out=0.1)  # fmt: skip
     ours = fv.Training(steps=sizes.our_steps, batch_size=200, adversary_steps=2, learning_rate=1e-3,
-                       adversary_learning_rate=3e-3, noise_dim=100, normalise=True, residual=False, lessons=1000,
+                       adversary_learning_rate=3e-3, pretraining_steps=1000, adversary_normalise=True,
                        adversary_hidden=(("conv16", "conv32", 256),), adversary_dropout=0.0, adversary_decay=0.0,
                        average=0.9, spending=0.1, rounds=10, validation=0.05, held_out=0.1)  # fmt: skip
-    mask = replace(paper, hidden=sizes.mask, residual=True)
+    dense = fv.FeedForward(hidden=(256, 256, 256), noise_dim=100, normalise=True, residual=False)
+    mask = fv.TransposedConv(channels=sizes.mask, normalise=True)
     penalty = fv.Penalty(rho=20.0, growth=1.1, every=2000)
     paper_setting = {"release": "probabilities", "constraint": penalty, "distortion": "squared"}
     found: dict[str, dict[str, Any]] = {
-        "FNND": {"architecture": "feedforward", "training": paper, **paper_setting},
-        "TCNND": {"architecture": "transposed", "training": mask, **paper_setting},
+        "FNND": {"architecture": dense, "training": paper, **paper_setting},
+        "TCNND": {"architecture": mask, "training": paper, **paper_setting},
     }
     for name in sizes.ours:
-        architecture, hidden = ("feedforward", (256, 256, 256)) if name == "FNND" else ("transposed", sizes.mask)
-        found[f"{name}, ours"] = {"architecture": architecture, "training": replace(ours, hidden=hidden)}
+        found[f"{name}, ours"] = {"architecture": dense if name == "FNND" else mask, "training": ours}
     return found
 
 
@@ -175,15 +174,13 @@ class Bench:
             "distortion": float(np.mean([np.square(t - self.test.X).sum(axis=(1, 2)).mean() for t in released.tests])),
         }
 
-    def trained(self, settings: dict[str, Any], checkpoint: Path, *, progress: bool) -> list[Trained]:
+    def trained(self, settings: dict[str, Any], checkpoint: Path, *, progress: bool) -> list[FairEncoder]:
         """All budgets in one game. A budget that is not met on held-out rows is measured all the same, and marked."""
-        frontier = fv.FairFrontier(self.sizes.budgets, random_state=0, progress=progress, checkpoint=checkpoint,
-                                   **settings)  # fmt: skip
-        return frontier.train_all(self.train.X, sensitive_features=self.train.S)[1]
+        return train_members(self.sizes.budgets, self.train.X, self.train.S, settings, checkpoint, progress=progress)
 
-    def of_member(self, trained: Trained) -> dict[str, Any]:
+    def of_member(self, trained: FairEncoder) -> dict[str, Any]:
         """Release, with further draws of the training images, and measure."""
-        draws, tests = ([release_pictures(trained.veil, part.X, None, 2 * draw + half)
+        draws, tests = ([release_pictures(trained.veil_, part.X, None, 2 * draw + half)
                          for draw in range(self.sizes.draws)]
                         for half, part in enumerate((self.train, self.test)))  # fmt: skip
         return {**self.measure(Released(draws, tests)), **of_training(trained)}
@@ -206,7 +203,7 @@ def run(folder: Path, profile: Profile, tell: Callable[[str], None], *, progress
         found[name], members = measured(store, name, keys, train, bench.of_member, anew=lacks and shown)
         if members and shown:
             chosen = bench.test.take(bench.typical())
-            faces = [release_pictures(member.veil, chosen.X, None, 0) for member in members]
+            faces = [release_pictures(member.veil_, chosen.X, None, 0) for member in members]
             _draw_faces(folder / FACES, chosen, faces, sizes.budgets)
     for kind in ("Laplace", "Gaussian"):
         found[kind] = {}

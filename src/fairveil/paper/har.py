@@ -19,9 +19,9 @@ import fairveil as fv
 from fairveil.data.columns import Column
 from fairveil.data.schema import Schema
 from fairveil.datasets import Split, load_har
-from fairveil.estimators.training import Trained
+from fairveil.estimators import FairEncoder
 from fairveil.paper.fresh import Fresh, Sample, embedded_information, strongest
-from fairveil.paper.games import measured, of_training, release_table
+from fairveil.paper.games import measured, of_training, release_table, train_members
 from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
 
 FEATURES, SUBJECTS = 561, 30
@@ -64,15 +64,16 @@ CELLS = 400
 
 def encoders(sizes: Sizes) -> dict[str, dict[str, Any]]:
     """Settings by name: the paper's network as it trains it, and what we would use."""
+    network = fv.FeedForward(hidden=(512, 512, 512), noise_dim=100, normalise=True, residual=False)
     paper = fv.Training(steps=sizes.steps, batch_size=128, adversary_steps=sizes.adversary_steps,
                         learning_rate=sizes.rate, adversary_learning_rate=sizes.adversary_rate,
-                        hidden=(512, 512, 512), noise_dim=100, normalise=True, residual=False, lessons=sizes.lessons,
+                        pretraining_steps=sizes.lessons, adversary_normalise=True,
                         adversary_hidden=((512, 512, 256, 128),), adversary_dropout=0.0, adversary_decay=0.0,
                         average=0.0, final_rate=1.0, rounds=10)  # fmt: skip
     return {
-        "FNND": {"architecture": "feedforward", "training": paper, "release": "probabilities",
+        "FNND": {"architecture": network, "training": paper, "release": "probabilities",
                  "constraint": fv.Penalty(rho=0.1, growth=1.1, every=2000), "distortion": "squared"},
-        OURS: {"architecture": "partition", "cells": CELLS, "sees_sensitive": True,
+        OURS: {"architecture": fv.Partition(n_cells=CELLS), "sees_sensitive": True,
                "constraint": fv.AugmentedLagrangian(rho=0.3, rate=0.3, smoothing=0.9), "distortion": "squared"},
     }  # fmt: skip
 
@@ -141,16 +142,15 @@ class Bench:
         """Of an encoder, in the paper's units."""
         return self.sizes.our_budgets if name == OURS else self.sizes.budgets
 
-    def trained(self, name: str, settings: dict[str, Any], checkpoint: Path, *, progress: bool) -> list[Trained]:
+    def trained(self, name: str, settings: dict[str, Any], checkpoint: Path, *, progress: bool) -> list[FairEncoder]:
         """All budgets in one game."""
         budgets = [round(b * UNIT, 4) for b in self.budgets(name)]
-        frontier = fv.FairFrontier(budgets, random_state=0, progress=progress, checkpoint=checkpoint,
-                                   schema=self.schema, **settings)  # fmt: skip
-        return frontier.train_all(self.train.X, sensitive_features=self.train.S)[1]
+        settings = {**settings, "schema": self.schema}
+        return train_members(budgets, self.train.X, self.train.S, settings, checkpoint, progress=progress)
 
-    def of_member(self, trained: Trained) -> dict[str, Any]:
+    def of_member(self, trained: FairEncoder) -> dict[str, Any]:
         """Release, with further draws of the training rows, and measure."""
-        parts = [release_table(trained.veil, part.X, part.S, i)
+        parts = [release_table(trained.veil_, part.X, part.S, i)
                  for i, part in enumerate((*[self.train] * self.sizes.draws, self.test))]  # fmt: skip
         return {**self.measure(parts[:-1], parts[-1]), **of_training(trained)}
 

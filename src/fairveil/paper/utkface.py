@@ -19,10 +19,10 @@ from scipy.ndimage import gaussian_filter
 import fairveil as fv
 from fairveil.datasets import ImageSplit, load_utkface
 from fairveil.datasets.utkface import AGES, ETHNICITIES, GENDERS
-from fairveil.estimators.training import Trained
+from fairveil.estimators import FairEncoder
 from fairveil.metrics import absolute_error_cdf, demographic_parity_gap
 from fairveil.paper.fresh import Fresh, Sample, strongest
-from fairveil.paper.games import measured, of_training, release_pictures
+from fairveil.paper.games import measured, of_training, release_pictures, train_members
 from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
 from fairveil.paper.vgg import WEIGHTS, vgg_features
 
@@ -77,20 +77,21 @@ SIZES: dict[Profile, Sizes] = {
 
 def encoders(sizes: Sizes) -> dict[str, dict[str, Any]]:
     """Settings by name: the paper's noisy autoencoder as it trains it, and as we would."""
-    paper = fv.Training(steps=sizes.steps, lessons=sizes.lessons, batch_size=sizes.batch,
+    network = fv.NoisyAutoencoder(channels=sizes.width, noise_dim=sizes.noise)
+    paper = fv.Training(steps=sizes.steps, pretraining_steps=sizes.lessons, batch_size=sizes.batch,
                         adversary_steps=sizes.adversary_steps, learning_rate=sizes.rate,
                         adversary_learning_rate=sizes.adversary_rate,
-                        hidden=sizes.width, noise_dim=sizes.noise, adversary_hidden=(("conv20", "conv40", 40),),
+                        adversary_hidden=(("conv20", "conv40", 40),),
                         adversary_dropout=0.0, adversary_decay=0.0, average=0.0, final_rate=0.2, rounds=8,
                         validation=0.03, held_out=0.05)  # fmt: skip
-    ours = fv.Training(steps=sizes.steps, lessons=sizes.lessons, batch_size=sizes.batch, adversary_steps=3,
-                       learning_rate=4e-4, adversary_learning_rate=1e-3, hidden=sizes.width, noise_dim=sizes.noise,
+    ours = fv.Training(steps=sizes.steps, pretraining_steps=sizes.lessons, batch_size=sizes.batch, adversary_steps=3,
+                       learning_rate=4e-4, adversary_learning_rate=1e-3,
                        adversary_hidden=(("conv20", "conv40", 40),), adversary_decay=0.1, rounds=8, validation=0.03,
                        held_out=0.05)  # fmt: skip
     return {
-        "NAED": {"architecture": "autoencoder", "training": paper, "release": "probabilities",
+        "NAED": {"architecture": network, "training": paper, "release": "probabilities",
                  "constraint": fv.Penalty(rho=10.0, growth=1.5, every=200), "distortion": "squared"},
-        "NAED that sees S, ours": {"architecture": "autoencoder", "training": ours, "sees_sensitive": True,
+        "NAED that sees S, ours": {"architecture": network, "training": ours, "sees_sensitive": True,
                                    "constraint": fv.AugmentedLagrangian(rho=20.0, rate=0.05)},
     }  # fmt: skip
 
@@ -143,15 +144,14 @@ class Bench:
             [chances] = head.predict(Sample(train, truth), [test], classes=len(FOUR))
         return np.asarray(chances.argmax(axis=1))
 
-    def trained(self, settings: dict[str, Any], checkpoint: Path, *, progress: bool) -> list[Trained]:
+    def trained(self, settings: dict[str, Any], checkpoint: Path, *, progress: bool) -> list[FairEncoder]:
         """All distortions in one game."""
         budgets = [round(b * self.values, 4) for b in self.sizes.budgets]
-        frontier = fv.FairFrontier(budgets, random_state=0, progress=progress, checkpoint=checkpoint, **settings)
-        return frontier.train_all(self.train.X, sensitive_features=self.train.S)[1]
+        return train_members(budgets, self.train.X, self.train.S, settings, checkpoint, progress=progress)
 
-    def of_member(self, trained: Trained) -> dict[str, Any]:
+    def of_member(self, trained: FairEncoder) -> dict[str, Any]:
         """Release the faces and measure."""
-        releases: list[Images] = [release_pictures(trained.veil, part.X, part.S, i)
+        releases: list[Images] = [release_pictures(trained.veil_, part.X, part.S, i)
                                   for i, part in enumerate((self.some, self.test))]  # fmt: skip
         train, test = releases
         changed = _distortion(test, self.test.X)
@@ -327,13 +327,13 @@ def _parity_table(original: dict[str, Any], found: dict[str, dict[float, dict[st
                  rows)  # fmt: skip
 
 
-def _draw_faces(path: Path, bench: Bench, members: Sequence[Trained]) -> None:
+def _draw_faces(path: Path, bench: Bench, members: Sequence[FairEncoder]) -> None:
     from matplotlib.figure import Figure as Canvas
 
     chosen = bench.test.take(bench.typical())
     rows: list[tuple[str, Images]] = [("original", chosen.X)]
     for budget, trained in zip(bench.sizes.budgets, members, strict=True):
-        rows.append((f"{budget:g}", release_pictures(trained.veil, chosen.X, chosen.S, 0)))
+        rows.append((f"{budget:g}", release_pictures(trained.veil_, chosen.X, chosen.S, 0)))
     canvas = Canvas(figsize=(13, 1.0 * len(rows)), layout="constrained")
     grid = canvas.subplots(len(rows), len(chosen), squeeze=False)
     for line, (label, images) in zip(grid, rows, strict=True):

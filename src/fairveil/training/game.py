@@ -1,59 +1,45 @@
-"""The loop: J adversary steps, one encoder step, now and then a judgement on validation rows."""
+"""The state of a game and its moves: adversary steps, encoder steps, evaluation on validation rows."""
 
-import hashlib
 import math
-import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from fairveil._utils.errors import TrainingFailed
-from fairveil._utils.progress import progress
+from fairveil._utils.randomness import Seeds
+from fairveil._utils.schedules import half_cosine
+from fairveil.data.rows import Rows
 from fairveil.encoders import Encoder, build_encoder
 from fairveil.objectives import ConstraintState, Mistakes
-from fairveil.objectives.distortion import Release
-from fairveil.training.checkpoint import load_checkpoint, save_checkpoint
-from fairveil.training.history import History, Round
+from fairveil.objectives.released import ReleasedBatch
+from fairveil.training.history import Round
 from fairveil.training.panel import Opponent, Panel
-from fairveil.training.problem import Problem, Rows
+from fairveil.training.problem import Problem
 from fairveil.training.steps import EncoderAim, Look, advantages_of, distortion_of, encoder_aim, panel_losses
-from fairveil.training.teaching import teach
 
 #: How many standard errors of the held-out mean training stays inside the bound, beyond the confidence bound itself.
 _SAFETY = 2.0
 #: Training never aims below this fraction of a bound, however few rows verify it.
 _LOWEST_AIM = 0.5
-#: Seconds between checkpoints, at most, where rounds are long.
-_SAVED_EVERY = 300.0
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The chosen encoder of every member, and how it came about."""
-
-    encoder: Encoder
-    history: History
 
 
 class Game:
     """The state of a game: the players, their optimisers, the constraint, the average and the best so far."""
 
-    def __init__(self, problem: Problem, seed: int, device: torch.device) -> None:
+    def __init__(self, problem: Problem, seeds: Seeds, device: torch.device) -> None:
         training = problem.training
         self.problem = problem
         self.device = device
-        self.generator = torch.Generator(device).manual_seed(seed)
-        self.encoder = build_encoder(problem.layout, problem.spec, problem.members)
+        self.generator = seeds.child("game").torch(device)
+        self.encoder = build_encoder(problem.architecture, problem.signature, problem.members)
         self.panel = self._panel(problem.opponents)
         self.predictors: Panel | None = None
         if problem.tasks:
             heads = [Opponent(training.adversary_hidden[0], t.outputs, i) for i, t in enumerate(problem.tasks)]
             self.predictors = self._panel(heads)
-        for player in self.players:
-            player.initialise(_member_generators(problem.seeds, seed))
+        for number, player in enumerate(self.players):
+            player.initialise(_member_generators(problem.seeds, seeds.child("player", number)))
             player.to(device)
         self.encoder_optimiser = _adamw(self.encoder.played(), training.learning_rate, 0.0)
         self.panel_optimiser = _adamw(self.looking(), training.adversary_learning_rate, training.adversary_decay)
@@ -70,14 +56,14 @@ class Game:
     def _panel(self, opponents: Sequence[Opponent]) -> Panel:
         training = self.problem.training
         return Panel(self.encoder.released_width, opponents, self.problem.members, training.adversary_dropout,
-                     self.problem.layout.shape, normalise=training.normalise)  # fmt: skip
+                     self.problem.signature.layout.shape, normalise=training.adversary_normalise)  # fmt: skip
 
     def looking(self) -> list[nn.Parameter]:
         """The parameters of all who look at the release."""
         return [p for panel in (self.panel, self.predictors) if panel is not None for p in panel.learned()]
 
-    def forget(self) -> None:
-        """Take the encoder's weights as they are now for its average and its best so far."""
+    def reset_average(self) -> None:
+        """Reset the average and the best iterate to the current weights."""
         for kept in (self.average, self.best):
             for old, parameter in zip(kept, self.encoder.carried(), strict=True):
                 old.copy_(parameter.detach())
@@ -93,11 +79,11 @@ class Game:
         return rows.take(torch.randint(len(rows), (size,), generator=self.generator, device=self.device)).unpacked()
 
     def schedule(self) -> None:
-        """Set the learning rates for this step: a half cosine down to `final_rate`; the encoder's rises first."""
+        """Set the learning rates for this step: a half cosine down to `final_rate`, after the encoder's warm-up."""
         training = self.problem.training
         done = self.step / training.steps
-        factor = training.falling(done)
-        risen = min(1.0, done / training.rise) if training.rise else 1.0
+        factor = half_cosine(done, training.final_rate)
+        risen = min(1.0, done / training.warm_up) if training.warm_up else 1.0
         self.encoder_optimiser.param_groups[0]["lr"] = training.learning_rate * factor * risen
         self.panel_optimiser.param_groups[0]["lr"] = training.adversary_learning_rate * factor
 
@@ -129,7 +115,7 @@ class Game:
             self.adversary_step(look)
         self.encoder_step(parts, gradients)
 
-    def look(self, release: Release, batch: Rows) -> Look:
+    def look(self, release: ReleasedBatch, batch: Rows) -> Look:
         """What adversaries, and predictors if there is a task, make of a release in training."""
         losses = [self.problem.loss] * len(batch.secrets)
         found = panel_losses(self.panel, losses, release, batch.secrets, self.generator, batch.importance)
@@ -167,8 +153,8 @@ class Game:
 
     def restart(self, index: int) -> None:
         """Draw one adversary of every member anew and let its optimiser forget."""
-        seed = int(torch.randint(2**31, (1,), generator=self.generator, device=self.device).item())
-        for parameter in self.panel.restart(index, _member_generators(self.problem.seeds, seed)):
+        drawn = int(torch.randint(2**31, (1,), generator=self.generator, device=self.device).item())
+        for parameter in self.panel.restart(index, _member_generators(self.problem.seeds, Seeds(drawn))):
             self.panel_optimiser.state.pop(parameter, None)
 
     def averaged(self) -> Encoder:
@@ -177,7 +163,7 @@ class Game:
 
     def with_weights(self, weights: Sequence[Tensor]) -> Encoder:
         """A frozen encoder like this one, with other weights where the game is played."""
-        encoder = build_encoder(self.problem.layout, self.problem.spec, self.problem.members).to(self.device)
+        encoder = build_encoder(self.problem.architecture, self.problem.signature, self.problem.members).to(self.device)
         encoder.load_state_dict(self.encoder.state_dict())
         with torch.no_grad():
             for parameter, weight in zip(encoder.carried(), weights, strict=True):
@@ -265,61 +251,9 @@ class Game:
         return torch.maximum(bound - margin - self.optimism, _LOWEST_AIM * bound)
 
 
-def play(
-    problem: Problem,
-    train: Rows,
-    validation: Rows,
-    *,
-    held_out: int,
-    z: float,
-    seed: int,
-    device: torch.device,
-    show_progress: bool = False,
-    checkpoint: Path | None = None,
-) -> Outcome:
-    """Play the game to its end and return each member's chosen encoder.
-
-    held_out, z: the rows that will verify the distortion and the normal quantile of their confidence bound; they set
-    how far inside the bound training aims. With `checkpoint`, the state is saved after the lessons, after every round
-    and now and then between, and a game that was interrupted goes on from there exactly as if it had not been.
-    """
-    game = Game(problem, seed, device)
-    train, validation = train.to(device), validation.to(device)
-    familiar = train.take(torch.arange(min(len(train), len(validation)), device=device))
-    training = problem.training
-    fingerprint = _fingerprint(problem, train, validation, (held_out, z), seed)
-    if checkpoint is not None and checkpoint.exists():
-        load_checkpoint(game, checkpoint, fingerprint)
-    else:
-        teach(game.encoder, problem, train, validation, seed=seed, show_progress=show_progress)
-        game.forget()
-        if checkpoint is not None:
-            save_checkpoint(game, checkpoint, fingerprint)
-    judged_at = {round(training.steps * (i + 1) / training.rounds) for i in range(training.rounds)}
-    before = game.rounds[-1].seconds if game.rounds else 0.0
-    start = saved = time.monotonic()
-    with progress(training.steps, "Training", show_progress) as report:
-        while game.step < training.steps:
-            game.schedule()
-            index = game.restart_due()
-            if index is not None:
-                game.restart(index)
-            game.turn(train, game.aim(held_out, z))
-            game.step += 1
-            note = ""
-            if game.step in judged_at:
-                game.judge(validation, familiar, held_out, z, before + time.monotonic() - start)
-                note = _note(game)
-            if checkpoint is not None and (note or time.monotonic() - saved > _SAVED_EVERY):
-                save_checkpoint(game, checkpoint, fingerprint)
-                saved = time.monotonic()
-            report(game.step, note)
-    return Outcome(game.with_weights(game.best), History(tuple(game.rounds)))
-
-
-def _member_generators(seeds: Sequence[int], seed: int) -> list[torch.Generator]:
+def _member_generators(numbers: Sequence[int], seeds: Seeds) -> list[torch.Generator]:
     # Members of one seed start alike, so that what sets them apart is their budget alone.
-    return [torch.Generator().manual_seed((seed + 7919 * number) % 2**63) for number in seeds]
+    return [seeds.child(number).torch() for number in numbers]
 
 
 def _set_gradients(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]) -> None:
@@ -330,30 +264,3 @@ def _set_gradients(parameters: Sequence[nn.Parameter], gradients: Sequence[Tenso
 
 def _adamw(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> torch.optim.AdamW:
     return torch.optim.AdamW(list(parameters), lr=rate, weight_decay=decay, fused=True)
-
-
-def _note(game: Game) -> str:
-    last = game.rounds[-game.problem.members :]
-    feasible = sum(r.feasible for r in last)
-    return f"{feasible} of {len(last)} within the budget"
-
-
-def _fingerprint(problem: Problem, train: Rows, validation: Rows, verification: tuple[int, float], seed: int) -> str:
-    """Tells games apart, so that a checkpoint is not continued with other data or settings."""
-    digest = hashlib.sha256()
-    for rows in (train, validation):
-        for tensor in (rows.x, *rows.secrets, *rows.tasks, *([] if rows.importance is None else [rows.importance])):
-            digest.update(tensor.detach().cpu().numpy().tobytes())
-    digest.update(problem.bounds.values.numpy().tobytes())
-    digest.update(repr((problem.bounds.names, problem.layout)).encode())
-    architecture = problem.spec.architecture
-    if isinstance(architecture, nn.Module):
-        for parameter in architecture.parameters():
-            digest.update(parameter.detach().cpu().numpy().tobytes())
-    # A function is known by its name: its address changes with every run.
-    name = architecture if isinstance(architecture, str) else getattr(architecture, "__qualname__", type(architecture))
-    spec = replace(problem.spec, architecture=str(name))
-    measure = problem.distortion.name
-    settings = (problem.training, spec, problem.loss, problem.constraint, problem.seeds, problem.tasks, measure)
-    digest.update(repr((settings, verification, seed)).encode())
-    return digest.hexdigest()

@@ -6,17 +6,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fairveil.data.rows import Rows
 from fairveil.objectives import ConstraintState, Distortion, Loss
-from fairveil.objectives.distortion import Release
+from fairveil.objectives.released import ReleasedBatch
 from fairveil.training.confidence_bound import DRAWS
 from fairveil.training.panel import Panel
-from fairveil.training.problem import Problem, Rows
+from fairveil.training.problem import Problem
 
 
 def panel_losses(
     panel: Panel,
     losses: Sequence[Loss],
-    release: Release,
+    release: ReleasedBatch,
     targets: Sequence[Tensor],
     generator: torch.Generator | None = None,
     importance: Tensor | None = None,
@@ -86,7 +87,7 @@ def _mean_over_atoms(loss: Loss, output: Tensor, weights: Tensor, target: Tensor
 
 def advantages_of(problem: Problem, losses: Tensor) -> Tensor:
     """What each adversary gains over guessing from the prior, in units of the loss: (members, adversaries)."""
-    chance = torch.tensor([problem.chances[o.target] for o in problem.opponents], device=losses.device)
+    chance = torch.tensor([problem.targets[o.target].chance for o in problem.opponents], device=losses.device)
     return chance - losses
 
 
@@ -116,7 +117,7 @@ class EncoderAim:
 
 
 def encoder_aim(
-    problem: Problem, look: Look, state: ConstraintState, aim: Tensor, release: Release, batch: Rows
+    problem: Problem, look: Look, state: ConstraintState, aim: Tensor, release: ReleasedBatch, batch: Rows
 ) -> EncoderAim:
     """-L + lambda task + constraint (`eq:generalopt-oneApp`, `eq:penaltymethodsupp`), summed over members."""
     leak = strongest(advantages_of(problem, look.adversaries), problem.training.softness)
@@ -132,7 +133,7 @@ def encoder_aim(
     return EncoderAim(total.sum(), violation, spread)
 
 
-def distortion_of(problem: Problem, release: Release, x: Tensor) -> tuple[Tensor, Tensor]:
+def distortion_of(problem: Problem, release: ReleasedBatch, x: Tensor) -> tuple[Tensor, Tensor]:
     """Distortion of each row, averaged over the draw: (members, rows, constraints); and its deviation over rows as
     held-out rows will show it: (members, constraints).
     """

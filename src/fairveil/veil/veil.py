@@ -15,9 +15,9 @@ from fairveil._utils.randomness import RandomSource, source_of_rows
 from fairveil.data.images import PictureCodec, Pictures, PictureSchema, rows_at_once, unpack
 from fairveil.data.schema import Schema
 from fairveil.data.sensitive import Sensitive
-from fairveil.data.table_codec import Codec, EncodedRows, Unseen
-from fairveil.encoders import Encoder, EncoderSpec, build_encoder, load_encoder
-from fairveil.objectives.distortion import Release
+from fairveil.data.table_codec import Codec, EncodedRows, HandleUnknown
+from fairveil.encoders import Encoder, Signature, load_encoder, read_architecture
+from fairveil.objectives.released import ReleasedBatch
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Veil:
     schema: Schema | PictureSchema
     sensitive: Sensitive
     encoder: Encoder
-    unseen: Unseen = "error"
+    handle_unknown: HandleUnknown = "error"
 
     @property
     def codec(self) -> Codec:
         """How tables become tensors."""
         assert self.table_schema is not None
-        return Codec(self.table_schema, self.unseen)
+        return Codec(self.table_schema, self.handle_unknown)
 
     @property
     def table_schema(self) -> Schema | None:
@@ -43,19 +43,19 @@ class Veil:
     @property
     def sees_sensitive(self) -> bool:
         """Whether the encoder must be shown S."""
-        return self.encoder.spec.sensitive_width > 0
+        return self.encoder.signature.sensitive_width > 0
 
-    def release(self, x: Tensor, sensitive: Tensor | None, source: RandomSource) -> Release:
+    def release(self, x: Tensor, sensitive: Tensor | None, source: RandomSource) -> ReleasedBatch:
         """Draw a release of encoded rows: values (rows, width) and probabilities (rows, categorical width)."""
         parts = [(part.values[0], part.probabilities[0]) for part in self._parts(x, sensitive, source)]
         values, probabilities = zip(*parts, strict=True)
-        return Release(torch.cat(values), torch.cat(probabilities))
+        return ReleasedBatch(torch.cat(values), torch.cat(probabilities))
 
     def values(self, x: Tensor, sensitive: Tensor | None, source: RandomSource) -> Tensor:
         """The values of a release alone, without the cost of its probabilities: (rows, width)."""
         return torch.cat([part.values[0] for part in self._parts(x, sensitive, source)])
 
-    def _parts(self, x: Tensor, sensitive: Tensor | None, source: RandomSource) -> Iterator[Release]:
+    def _parts(self, x: Tensor, sensitive: Tensor | None, source: RandomSource) -> Iterator[ReleasedBatch]:
         size = rows_at_once(x.shape[1])
         for start in range(0, max(len(x), 1), size):
             rows = unpack(x[start : start + size])
@@ -73,7 +73,7 @@ class Veil:
     ) -> tuple[pa.Table, Tensor]:
         """A censored table, and the same as a tensor, from rows that were encoded before."""
         values = self.values(rows.x, self.shown(table.num_rows, sensitive), source)
-        if self.encoder.spec.release != "sampled":
+        if not self.encoder.signature.sampled:
             return self.codec.soft(values), values
         drawn = self.codec.decode(values)
         columns = {name: table[name] if name in self._untouched else drawn[name] for name in self.output_names()}
@@ -89,7 +89,7 @@ class Veil:
         assert isinstance(self.schema, PictureSchema)
         codec = PictureCodec(self.schema)
         values = self.values(codec.encode(pictures), self.shown(len(pictures), sensitive), source)
-        if self.encoder.spec.release != "sampled":  # real numbers, anywhere
+        if not self.encoder.signature.sampled:  # real numbers, anywhere
             return codec.decode(values)[..., 0] if pictures.grey else codec.decode(values)
         return pictures.like_origin(codec.decode(values))
 
@@ -107,20 +107,20 @@ class Veil:
         """The columns of a release, in order; of images, their pixels."""
         if isinstance(self.schema, PictureSchema):
             return [f"pixel{i}" for i in range(self.schema.pixels)]
-        if self.encoder.spec.release == "sampled":
+        if self.encoder.signature.sampled:
             return [column.name for column in self.schema.released]
         return list(self.schema.layout.slot_names)
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """A manifest of plain values, and the weights."""
-        spec = self.encoder.spec
-        if not isinstance(spec.architecture, str):
-            raise InputError("An encoder with a module of your own cannot be saved: a .veil file holds no code.")
+        signature = self.encoder.signature
         manifest = {
             "schema": self.schema.to_dict(),
             "sensitive": self.sensitive.to_dict(),
-            "encoder": spec.to_dict(),
-            "unseen": self.unseen,
+            "architecture": self.encoder.architecture.to_dict(),
+            "release": signature.release,
+            "sees_sensitive": self.sees_sensitive,
+            "handle_unknown": self.handle_unknown,
         }
         return manifest, {name: p.detach().cpu().contiguous() for name, p in self.encoder.named_parameters()}
 
@@ -133,33 +133,32 @@ class Veil:
                 PictureSchema.from_dict(described) if "images" in described else Schema.from_dict(described)
             )
             sensitive = Sensitive.from_dict(manifest["sensitive"])
-            spec = EncoderSpec.from_dict(manifest["encoder"])
-            _refuse_contradictions(schema, sensitive, spec, manifest["unseen"])
-            encoder = load_encoder(schema.layout, spec, weights)
+            _refuse_contradictions(schema, sensitive, manifest)
+            width = sensitive.width if manifest["sees_sensitive"] else 0
+            signature = Signature(schema.layout, manifest["release"], width, sensitive.discrete)
+            encoder = load_encoder(read_architecture(manifest["architecture"]), signature, weights)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
             # Only what went wrong, not what the file says: its text may hold anything.
             reason = str(error) if type(error) in (ValueError, InputError) else type(error).__name__
             raise VeilFileError(f"The parts of this veil do not fit together ({reason}). Nothing was loaded.") from None
-        return cls(schema, sensitive, encoder.requires_grad_(False).eval(), manifest["unseen"])
+        return cls(schema, sensitive, encoder.requires_grad_(False).eval(), manifest["handle_unknown"])
 
 
-def _refuse_contradictions(
-    schema: Schema | PictureSchema, sensitive: Sensitive, spec: EncoderSpec, unseen: object
-) -> None:
-    """A veil that says it hides S and releases it, or that does not agree with itself, is a forgery."""
+def _refuse_contradictions(schema: Schema | PictureSchema, sensitive: Sensitive, manifest: dict[str, Any]) -> None:
+    """A veil that says it hides S and releases it, or that does not say what it must, is a forgery."""
     hidden = {column.name for column in sensitive.columns}
     told = [column.name for column in schema.columns if column.name in hidden and column.role in ("keep", "pass")]
     if told:
         raise ValueError("it releases a sensitive column as it is")
-    if spec.sensitive_width not in (0, sensitive.width) or spec.sensitive_discrete != sensitive.discrete:
-        raise ValueError("its encoder does not see the S that it describes")
-    if unseen not in ("error", "most_frequent"):
+    if type(manifest["sees_sensitive"]) is not bool:
+        raise ValueError("it does not say whether its encoder sees S")
+    if manifest["handle_unknown"] not in ("error", "most_frequent"):
         raise ValueError("it does not say how to treat unknown categories")
 
 
 def take_member(encoder: Encoder, member: int) -> Encoder:
     """One member of a batched encoder, frozen, on the CPU."""
-    single = build_encoder(encoder.layout, encoder.spec, 1)
+    single = encoder.architecture.build(encoder.signature, 1)
     weights = {name: p.detach().cpu() for name, p in encoder.named_parameters()}
     single.load_state_dict({n: w if encoder.is_shared(n) else w[member : member + 1] for n, w in weights.items()})
     return single.requires_grad_(False).eval()

@@ -19,7 +19,7 @@ from fairveil.auditing.attackers import Profile, check_profile
 from fairveil.data.columns import Family
 from fairveil.data.images import image_names, read_images
 from fairveil.objectives.distortion import KINDS
-from fairveil.objectives.distortion import Release as Released
+from fairveil.objectives.released import ReleasedBatch
 from fairveil.workflows.inspect import with_guessed_type
 from fairveil.workflows.labels import folder_digest, labels_of
 from fairveil.workflows.reading import TableFile, is_text, open_table
@@ -94,7 +94,7 @@ def audit_file(
         clusters=None if person is None else truth[person],
         certificate=certificate,
         profile=profile,
-        progress=show_progress,
+        verbose=show_progress,
     )
     return result if known is None else known.seal(result)
 
@@ -172,7 +172,7 @@ def _refuse_other_distortion(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ClippedWarning)
         written, exact = (job.encoded(_without_apostrophes(table)).original for table in tables)
-    parts = job.distortion.realised(Released(written, written[:, job.schema.layout.grouped]), exact).double()
+    parts = job.distortion.realised(ReleasedBatch(written, written[:, job.schema.layout.grouped]), exact).double()
     for kind, spent in zip(KINDS, parts.T, strict=True):
         expected, found = known.entry.distortion[kind], float(spent.mean())
         error = float(spent.std()) / math.sqrt(len(some)) if len(some) < known.entry.rows else 0.0
@@ -211,7 +211,7 @@ def _audit_images(
             raise InputError(f"{original.name} does not hold the images from which {release.name} was made.")
     result = audit(
         after.astype(np.float32) / 255.0, truth.select(list(sensitive)), {name: truth[name] for name in targets},
-        original=before[order].astype(np.float32) / 255.0, profile=profile, progress=show_progress,
+        original=before[order].astype(np.float32) / 255.0, profile=profile, verbose=show_progress,
     )  # fmt: skip
     return result if known is None else known.seal(result)
 

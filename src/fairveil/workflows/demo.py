@@ -17,7 +17,7 @@ from fairveil.auditing.attackers import Profile
 from fairveil.datasets import Split, load_adult
 from fairveil.estimators import FairEncoder, FairFrontier
 from fairveil.metrics import Estimate
-from fairveil.training import default_training, shortened
+from fairveil.training import Training
 from fairveil.workflows.writing import check_target
 
 #: The chosen point is the smallest budget at which a fresh attacker's AUC on validation rows is at most this.
@@ -46,18 +46,17 @@ def run_demo(output: Path, budgets: list[float], *, steps: int, seed: int, progr
     console.print(
         f"UCI Adult: {len(train):,} training and {len(test):,} test rows, hiding sex in {train.X.shape[1]} columns."
     )
-    training = shortened(default_training("transport"), steps)
-    frontier = FairFrontier(budgets, sees_sensitive=True, training=training, random_state=seed, progress=progress).fit(
-        train.X, sensitive_features=train.S
-    )
+    training = Training(steps=steps)
+    encoder = FairEncoder(sees_sensitive=True, training=training, random_state=seed, verbose=progress)
+    frontier = FairFrontier(encoder, budgets).fit(train.X, sensitive_features=train.S)
     met = [float(b) for b in frontier.points_.loc[frontier.points_["met"], "budget"]]
     points = [_original(train, test)]
     for budget in met:
         console.print(f"Fresh attackers on the release at budget {budget:g} ...")
-        points.append(_point(budget, frontier.encoder(budget), train, test))
+        points.append(_point(budget, frontier.at(budget), train, test))
     chosen = _choose(frontier, met, train, seed)
     console.print(_table(points, chosen))
-    encoder = frontier.encoder(chosen)
+    encoder = frontier.at(chosen)
     output.mkdir(parents=True, exist_ok=True)
     encoder.save(output / "sex.veil")
     release = release_shuffled(encoder, train)
@@ -113,7 +112,7 @@ def audit_release(train: Shuffled, test: Shuffled, *, progress: bool, profile: P
         original=pd.concat([part.origin.X for part in both], ignore_index=True),
         split=np.repeat(["train", "test"], [len(part.table) for part in both]),
         profile=profile,
-        progress=progress,
+        verbose=progress,
     )
 
 
@@ -146,7 +145,7 @@ def _choose(frontier: FairFrontier, budgets: list[float], train: Split, seed: in
     order = np.random.default_rng(seed).permutation(len(train))
     fit, judge = order[len(order) // 5 :], order[: len(order) // 5]
     for budget in budgets:
-        released = frontier.encoder(budget).transform(train.X, sensitive_features=train.S)
+        released = frontier.at(budget).transform(train.X, sensitive_features=train.S)
         found: Probe = probe(
             released.iloc[fit], train.S["sex"].iloc[fit], released.iloc[judge], train.S["sex"].iloc[judge]
         )

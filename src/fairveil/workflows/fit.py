@@ -1,8 +1,9 @@
 """Veils from files: read (a sample of) the rows, learn, write; an interrupted fit goes on where it was."""
 
 import secrets
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,15 @@ import pandas as pd
 import pyarrow as pa
 
 from fairveil._utils.atomic import refuse_overwriting, replacing, sha256_of
-from fairveil._utils.errors import InputError
+from fairveil._utils.errors import BudgetWarning, InputError
 from fairveil.auditing import probe
 from fairveil.data.columns import Family
 from fairveil.data.images import image_names
 from fairveil.data.schema import Schema
 from fairveil.data.sensitive import rare_values
+from fairveil.encoders import Architecture, make_architecture
 from fairveil.estimators import FairEncoder, FairFrontier
-from fairveil.training import Training, default_training, shortened
+from fairveil.training import Training
 from fairveil.workflows.inspect import inspect_file, read_schema
 from fairveil.workflows.labels import folder_digest, read_labelled
 from fairveil.workflows.reading import TableFile, open_table
@@ -120,15 +122,17 @@ def fit_frontier(
         order = np.random.default_rng(seed).permutation(data.rows)
         judged, learned = np.sort(order[: int(_JUDGED * data.rows)]), np.sort(order[int(_JUDGED * data.rows) :])
         table = data.x.select([n for n in data.x.column_names if n in data.schema.names])
-        frontier = FairFrontier(list(budgets), **settings(data, recipe, seed, work / "checkpoint"))
-        frontier.fit(table.take(pa.array(learned)))
+        frontier = FairFrontier(FairEncoder(**settings(data, recipe, seed, work / "checkpoint")), list(budgets))
+        with warnings.catch_warnings():  # points that are not met are marked in the table
+            warnings.simplefilter("ignore", BudgetWarning)
+            frontier.fit(table.take(pa.array(learned)))
         names = [column.name for column in data.schema.columns if column.role == "sensitive"]
         points = [_original(data, names, learned, judged, targets)]
         veils = []
         for row in frontier.points_.to_dict("records"):
             point = {"budget": row["budget"], "distortion": row["distortion"], "upper": row["upper"], "met": row["met"]}
             if row["met"]:
-                encoder = frontier.encoder(row["budget"])
+                encoder = frontier.at(row["budget"])
                 released = encoder.transform(table)
                 point |= _compared(released.to_pandas(), data.x, names, learned, judged, targets)
                 veils.append((f"{'-'.join(names)}-{row['budget']:g}.veil", encoder))
@@ -189,25 +193,26 @@ def schema_for(file: TableFile, recipe: Recipe, seed: int) -> Schema:
 def settings(data: Data, recipe: Recipe, seed: int, checkpoint: Path) -> dict[str, Any]:
     """What an estimator is made with."""
     return {
-        "architecture": recipe.architecture,
-        "cells": recipe.cells,
+        "architecture": _architecture(recipe),
         "sees_sensitive": not recipe.blind,
         "schema": data.schema,
-        "unseen": "most_frequent",
-        "training": _training(data, recipe),
-        "checkpoint": checkpoint,
-        "progress": recipe.show_progress,
+        "handle_unknown": "most_frequent",
+        "training": Training(checkpoint=checkpoint)
+        if recipe.steps is None
+        else Training(steps=recipe.steps, checkpoint=checkpoint),
+        "verbose": recipe.show_progress,
         "random_state": seed,
     }
 
 
-def _training(data: Data, recipe: Recipe) -> Training | None:
-    if recipe.steps is None:
-        return None
-    architecture = recipe.architecture
-    if architecture == "auto":
-        architecture = "feedforward" if recipe.blind or data.schema is None else "transport"
-    return shortened(default_training(architecture), recipe.steps)
+def _architecture(recipe: Recipe) -> str | Architecture:
+    """By name, with the size of its codebook if one is given."""
+    if recipe.cells is None:
+        return recipe.architecture
+    architecture = make_architecture(recipe.architecture)
+    if architecture is None or not hasattr(architecture, "n_cells"):
+        raise InputError("--cells is for architectures with a codebook, such as --architecture matrix or partition.")
+    return replace(architecture, n_cells=recipe.cells)  # type: ignore[type-var]
 
 
 def _content(path: Path) -> str:

@@ -12,9 +12,10 @@ import yaml
 
 from fairveil._utils.atomic import refuse_special
 from fairveil._utils.errors import InputError
-from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Column, Family, family_of, infer_column, shown
+from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Column, Family, family_of, shown
 from fairveil.data.dependencies import Dependency, find_dependencies
 from fairveil.data.frames import missing_mask
+from fairveil.data.infer import infer_column
 from fairveil.data.schema import Schema
 from fairveil.workflows.reading import TableFile, converted
 from fairveil.workflows.sampling import MOST_ROWS, sample_rows

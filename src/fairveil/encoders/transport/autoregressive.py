@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairveil.data.schema import Layout
+from fairveil.data.layout import Layout
 from fairveil.encoders.heads import start_logit
 
 #: Hidden units of each column.
 _UNITS = 64
 
 
-class ColumnsInTurn(nn.Module):
+class AutoregressiveColumns(nn.Module):
     """P(record | row, S) as a product over columns.
 
     A trunk looks at the row and S; each column has a small hidden layer of its own, which is moved by the trunk and by

@@ -23,7 +23,7 @@ Cost = Callable[[np.ndarray, np.ndarray], np.ndarray]
 #: Classes that are tried as the reference, the largest first; beside them, all rows together.
 _CANDIDATES = 3
 #: Rows of each class that the candidates are compared on.
-_TRIED = 300
+_TRIED = 1000
 #: A class of fewer rows than this is repeated: a handful of targets would not stand for the reference.
 _FEWEST = 300
 
@@ -55,7 +55,7 @@ def couple(
     """Match every class with the reference, `size` rows at a time, in several passes over other parts of the rows.
 
     reference: a class; None for all rows together; "cheapest": whichever of the largest classes and all rows costs
-    least, tried on a few hundred rows of each class.
+    least, tried on as many rows of each class as are matched at a time.
     """
     if isinstance(reference, str):
         reference = _cheapest(cost, classes, generator)

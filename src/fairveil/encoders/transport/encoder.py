@@ -1,24 +1,28 @@
 """The transport encoder: a row is moved towards where the reference group is, as a whole, in part, or not at all.
 
 Two parts. The mover proposes a record for each row: one that the row can look like and that the reference group could
-have (`ColumnsInTurn`, taught by optimal matchings before the game). A gate, one for each member, decides how much of it
-is released: nothing, the columns that betray S most for what they cost, or all of it. The gate is what a budget buys,
-and what the game is about.
+have (`AutoregressiveColumns`, taught by optimal matchings before the game). A gate, one for each member, decides how
+much of it is released: nothing, the columns that betray S most for what they cost, or all of it. The gate is what a
+budget buys, and what the game is about.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from fairveil._utils.errors import InputError
 from fairveil._utils.randomness import RandomSource
-from fairveil.data.schema import Layout
-from fairveil.encoders.base import Encoder, EncoderSpec
+from fairveil.encoders.architecture import Architecture, Signature, check_sizes
+from fairveil.encoders.base import Encoder
 from fairveil.encoders.heads import Noise, SampledHead, draw_noise
 from fairveil.encoders.layers import BatchedLinear, BatchedMLP, initialise
-from fairveil.encoders.transport.autoregressive import ColumnsInTurn
-from fairveil.objectives.distortion import Release
+from fairveil.encoders.transport.autoregressive import AutoregressiveColumns
+from fairveil.encoders.transport.warm_start import warm_start
+from fairveil.encoders.warm_start import WarmStart
+from fairveil.objectives import Distortion
+from fairveil.objectives.released import ReleasedBatch
 
 #: Hidden layer of the gate.
 _GATE = (64,)
@@ -29,25 +33,84 @@ _MOST_OPEN = 0.95
 _LIMIT = 3.0
 
 
-class Transport(Encoder):
+@dataclass(frozen=True)
+class Transport(Architecture):
+    """Moves records towards one group of S along optimal matchings: the best choice where two large groups are seen.
+
+    Parameters
+    ----------
+    levels : int
+        How many nested sets of columns a gate chooses from; the last is all of them.
+    hidden : tuple of int
+        Hidden layers of the network that proposes records.
+    matchings : int
+        How often all rows are matched with the reference group.
+    matched_rows : int
+        Rows that are matched at a time.
+    """
+
+    name: ClassVar[str] = "transport"
+    #: The gates have little to learn, and exact losses to learn it from: one adversary step on fresh rows for each of
+    #: theirs. More steps on the same rows only make the adversary overfit them. (Chosen on validation rows of UCI
+    #: Adult, `benchmarks/ablation.py`.)
+    training: ClassVar[Mapping[str, Any]] = {
+        "adversary_steps": 1,
+        "learning_rate": 6e-3,
+        "adversary_learning_rate": 1e-2,
+        "adversary_hidden": ((128, 128),),
+        "adversary_decay": 0.3,
+        "warm_up": 0.15,
+        "spending": 0.02,
+    }
+
+    levels: int = 3
+    hidden: tuple[int, ...] = (128, 128)
+    matchings: int = 8
+    matched_rows: int = 1000
+
+    def __post_init__(self) -> None:
+        check_sizes(self, levels=1, hidden=1, matchings=1, matched_rows=2)
+
+    def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
+        """It moves groups that it sees, by a distortion that adds up, between bins."""
+        layout = signature.layout
+        if layout.shape is not None:
+            return "moves records of tables. Use 'feedforward' or 'noisy_autoencoder' for images."
+        if not signature.sees_classes:
+            return "moves each group of S in its own way, so it needs sees_sensitive=True and an S of classes."
+        if not signature.sampled:
+            return "releases whole records, so it needs release='sampled'."
+        if layout.free:
+            names = ", ".join(repr(layout.numbers[i].name) for i in layout.free)
+            return f"draws numbers by bins, and {names} has none. Give it bins in the schema, or use 'feedforward'."
+        if distortion is not None and not distortion.is_linear:
+            return ("needs a distortion that adds up over columns and numbers with bins: 'auto', 'hamming' or "
+                    "'squared'. Use 'feedforward' with others.")  # fmt: skip
+        return None
+
+    def build(self, signature: Signature, members: int) -> "TransportEncoder":
+        """Mover and gates."""
+        return TransportEncoder(self, signature, members)
+
+
+class TransportEncoder(Encoder):
     """Releases the row with the columns of one level taken from the mover's record; the member's gate draws the level.
 
     All that can be released of a row are a few whole records, so every loss is averaged over the gate's draw exactly
-    (`Release.atoms`). Rows of the reference class always stay. Numbers are drawn anew within their bins in any case: a
-    number that kept its last digits would tell that its row was not moved.
+    (`ReleasedBatch.atoms`). Rows of the reference class always stay. Numbers are drawn anew within their bins in any
+    case: a number that kept its last digits would tell that its row was not moved.
     """
 
     shared = "mover."
     learns_chances = True
 
-    def __init__(self, layout: Layout, spec: EncoderSpec, members: int) -> None:
-        super().__init__(layout, spec, members)
-        problem = why_no_transport(layout, spec)
-        if problem:
-            raise InputError(f"architecture='transport' {problem}")
-        self.mover = Mover(layout, spec)
-        self.gate = BatchedMLP(members, 2 * layout.group_width, _GATE, 1 + spec.levels)
-        self.head = SampledHead(layout)
+    architecture: Transport
+
+    def __init__(self, architecture: Transport, signature: Signature, members: int) -> None:
+        super().__init__(architecture, signature, members)
+        self.mover = Mover(architecture, signature)
+        self.gate = BatchedMLP(members, 2 * self.layout.group_width, _GATE, 1 + architecture.levels)
+        self.head = SampledHead(self.layout)
 
     def noise(self, rows: int, source: RandomSource) -> Noise:
         """A uniform number for each number of a row, each column to be drawn, and the gate."""
@@ -59,7 +122,7 @@ class Transport(Encoder):
         assert sensitive is not None
         return self.mover.propose(rows[:, self.layout.grouped], sensitive)
 
-    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> Release:
+    def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> ReleasedBatch:
         """Draw a record for each row that may move, then how much of it is released. No gate looks at the others."""
         parts = [len(self.layout.numbers), len(self.layout.groups), 1]
         of_numbers, of_columns, of_gate = torch.split(noise.uniform, parts, dim=1)
@@ -87,9 +150,9 @@ class Transport(Encoder):
         def atoms() -> Tensor:
             return torch.stack([self.whole(groups, rows, of_numbers) for groups in choices()])
 
-        closed = torch.eye(1, 1 + self.spec.levels, dtype=opened.dtype, device=opened.device)
+        closed = torch.eye(1, 1 + self.architecture.levels, dtype=opened.dtype, device=opened.device)
         weights = closed.expand(len(opened), len(rows), -1).index_copy(1, moving, opened)
-        return Release(drawn, chances, atoms, weights)
+        return ReleasedBatch(drawn, chances, atoms, weights)
 
     def whole(self, groups: Tensor, rows: Tensor, uniform: Tensor) -> Tensor:
         """One-hot groups with their numbers, drawn within the bins; kept numbers as they are."""
@@ -103,11 +166,15 @@ class Transport(Encoder):
         self.mover.columns.initialise(generators[0])
         initialise(self.gate, generators, last_scale=0.1)
 
+    def warm_start(self, start: WarmStart) -> None:
+        """Match the groups, let the mover learn from the pairs, and open the gates as far as each budget allows."""
+        warm_start(self, start)
+
     def open_gates(self, chances: Tensor) -> None:
         """Let member i start by moving a row as a whole with about the chance chances[i], whatever the row."""
         whole = chances.clamp(1.0 - _MOST_OPEN, _MOST_OPEN)
-        part = torch.minimum(whole, 1.0 - whole) / (2 * self.spec.levels)
-        start = torch.stack([1.0 - whole, *[part] * (self.spec.levels - 1), whole], dim=1).log()
+        part = torch.minimum(whole, 1.0 - whole) / (2 * self.architecture.levels)
+        start = torch.stack([1.0 - whole, *[part] * (self.architecture.levels - 1), whole], dim=1).log()
         last = self.gate.layers[-1]
         assert isinstance(last, BatchedLinear)
         with torch.no_grad():
@@ -121,11 +188,11 @@ class Mover(nn.Module):
     width), 1 for the slots that a level takes from the record.
     """
 
-    def __init__(self, layout: Layout, spec: EncoderSpec) -> None:
+    def __init__(self, architecture: Transport, signature: Signature) -> None:
         super().__init__()
-        self.columns = ColumnsInTurn(layout, spec.sensitive_width, spec.hidden)
-        self.stays = nn.Parameter(torch.zeros(spec.sensitive_width))
-        self.levels = nn.Parameter(torch.ones(spec.levels, layout.group_width))
+        self.columns = AutoregressiveColumns(signature.layout, signature.sensitive_width, architecture.hidden)
+        self.stays = nn.Parameter(torch.zeros(signature.sensitive_width))
+        self.levels = nn.Parameter(torch.ones(architecture.levels, signature.layout.group_width))
 
     @torch.no_grad()
     def propose(self, row: Tensor, sensitive: Tensor) -> Tensor:
@@ -150,15 +217,3 @@ class Mover(nn.Module):
         """What each row releases at its level: 0 is the row itself."""
         taken = torch.cat([torch.zeros_like(self.levels[:1]), self.levels]).index_select(0, level)
         return torch.where(taken > 0.5, record, row)
-
-
-def why_no_transport(layout: Layout, spec: EncoderSpec) -> str | None:
-    """Why rows of this table cannot be moved, and what to do; None if they can."""
-    if spec.sensitive_width == 0 or not spec.sensitive_discrete:
-        return "moves each group of S in its own way, so it needs sees_sensitive=True and an S of classes."
-    if spec.release != "sampled":
-        return "releases whole records, so it needs release='sampled'."
-    if layout.free:
-        names = ", ".join(repr(layout.numbers[i].name) for i in layout.free)
-        return f"draws numbers by bins, and {names} has none. Give it bins in the schema, or use 'feedforward'."
-    return None

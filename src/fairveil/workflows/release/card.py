@@ -95,7 +95,7 @@ def make_card(
             "sha256": veil_sha256,
             "hides": [column.name for column in veil.sensitive.columns],
             "sees_sensitive": veil.sees_sensitive,
-            "architecture": veil.encoder.spec.architecture,
+            "architecture": veil.encoder.architecture.name,
             "budget": encoder.budget,
             "held_out": encoder.distortion_.to_dict(),
         },

@@ -33,7 +33,7 @@ from fairveil._utils.progress import progress
 from fairveil._utils.randomness import ByteSource, RowStream, whole_number_bytes
 from fairveil.data.table_codec import EncodedRows
 from fairveil.objectives.distortion import KINDS
-from fairveil.objectives.distortion import Release as Released
+from fairveil.objectives.released import ReleasedBatch
 from fairveil.workflows.reading import is_text
 from fairveil.workflows.release.job import (
     FEWEST_TOLD,
@@ -78,13 +78,13 @@ def release_table(job: Job, before_naming: Callable[[Told], None]) -> Told | Non
     ):
         warnings.simplefilter("ignore", ClippedWarning)  # they are counted, and told on the card
         private = plan["private"]
-        release = Release(job, folder, ledger, str(private["release"]), bytes.fromhex(private["secret"]))
+        release = TableRelease(job, folder, ledger, str(private["release"]), bytes.fromhex(private["secret"]))
         _draw_parts(release)
         return _gather(release, before_naming, plan_digest(asked))
 
 
 @dataclass(frozen=True)
-class Release:
+class TableRelease:
     """One release at work: where its parts are, what it is called, and by which secret rows of one person are drawn."""
 
     job: Job
@@ -116,7 +116,7 @@ def original_digest(job: Job, key: bytes) -> str:
     return total.tobytes().hex()
 
 
-def _draw_parts(release: Release) -> None:
+def _draw_parts(release: TableRelease) -> None:
     """The first pass: draw and store every batch that is not there yet; of the others, compare the rows."""
     job = release.job
     done = {int(path.stem.removeprefix("part-")) for path in release.folder.glob("part-*.arrow")}
@@ -157,7 +157,7 @@ def _draw_parts(release: Release) -> None:
     refuse_few(seen, job.options, "rows")
 
 
-def _refuse_changed(release: Release, index: int, identities: Hashes) -> None:
+def _refuse_changed(release: TableRelease, index: int, identities: Hashes) -> None:
     """A part that was drawn before the interruption must be of the rows that stand there now."""
     stored = _metadata(_part(release.part_path(index)))[b"rows_digest"]
     if stored != ordered_digest(identities, index * release.job.batch_rows).tobytes():
@@ -205,7 +205,7 @@ def _value_codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
     return np.asarray(codes[pc.fill_null(coded.indices, len(words)).to_numpy(zero_copy_only=False).astype(np.int64)])
 
 
-def _source(release: Release, table: pa.Table, rows: EncodedRows, index: int) -> ByteSource:
+def _source(release: TableRelease, table: pa.Table, rows: EncodedRows, index: int) -> ByteSource:
     """Where the draws of a batch come from; with `person`, equal rows of one person are drawn alike."""
     job = release.job
     if job.options.person is None:
@@ -228,7 +228,7 @@ def _nobody(options: Options, place: int) -> bytes:
 
 
 def _draw_part(
-    release: Release, table: pa.Table, rows: EncodedRows, index: int, hashes: Hashes, identities: Hashes
+    release: TableRelease, table: pa.Table, rows: EncodedRows, index: int, hashes: Hashes, identities: Hashes
 ) -> None:
     job = release.job
     secret = table.select(job.secret_names) if job.secret_names else None
@@ -277,7 +277,7 @@ def _measured(job: Job, rows: EncodedRows, values: Tensor) -> NDArray[np.float64
         return np.array([0.0] * len(KINDS) + [0.0, changed, 0.0, 0.0])
     # A kept number is released to its last digit, which a tensor does not hold.
     written = torch.where(torch.from_numpy(layout.kept), rows.original, values) if layout.kept.any() else values
-    parts = job.distortion.realised(Released(written, written[..., layout.grouped]), rows.original)
+    parts = job.distortion.realised(ReleasedBatch(written, written[..., layout.grouped]), rows.original)
     floor = [0.0] * len(KINDS)
     if len(written) < FEWEST_TOLD and job.distortion.is_additive:
         floor = job.distortion.unchanged(rows.x, rows.original).double().sum(dim=0).tolist()
@@ -310,7 +310,7 @@ def _clipped(job: Job, table: pa.Table) -> dict[str, int]:
     return found
 
 
-def _gather(release: Release, before_naming: Callable[[Told], None], digest: str) -> Told:
+def _gather(release: TableRelease, before_naming: Callable[[Told], None], digest: str) -> Told:
     """The second pass: bucket after bucket in a random order, then the ledger, then the name."""
     job, ledger = release.job, release.ledger
     paths = sorted(release.folder.glob("part-*.arrow"))
@@ -371,7 +371,7 @@ def _metadata(part: pa.ipc.RecordBatchFileReader) -> dict[bytes, bytes]:
     return dict(part.schema.metadata or {})
 
 
-def _summary(release: Release, paths: list[Path]) -> tuple[Told, Sketch]:
+def _summary(release: TableRelease, paths: list[Path]) -> tuple[Told, Sketch]:
     """What the parts tell of themselves; each must be a part of this release, in its place, with all its rows once."""
     told, sketch, sums = Told(), Sketch.empty(), np.zeros(2 * len(KINDS) + 2)
     digest, repeats = np.zeros(2, dtype=np.uint64), set()

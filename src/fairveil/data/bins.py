@@ -1,0 +1,117 @@
+"""Bins of a number: where they begin, read off data without pointing at single rows."""
+
+import math
+
+import numpy as np
+
+#: A number is released by drawing one of about this many bins (twice that for a heavy tail), then a point within it.
+MOST_BINS = 64
+#: A value held by this share of the rows is a bin of its own, so that spikes survive.
+_SPIKE = 0.002
+#: Bins are cut until drawing within them costs at most this share of the variance.
+_BIN_COST = 0.01
+
+
+def bin_starts(values: np.ndarray, lower: float, grid: float, fewest: int) -> tuple[float, ...]:
+    """Where bins begin: a bin for each spike, the rest cut at round numbers near its quantiles, wide ones cut again."""
+    steps, counts = np.unique(np.round((values - lower) / grid).astype(np.int64), return_counts=True)
+    common = counts >= fewest
+    if len(steps) <= MOST_BINS // 2 and 2 * counts[common].sum() >= counts.sum():
+        starts = _gaps_closed(steps[common])
+    else:
+        spiky = counts >= max(fewest, _SPIKE * len(values))
+        spikes = steps[spiky][np.argsort(-counts[spiky], kind="stable")][: MOST_BINS // 4]
+        rest = np.repeat(steps, np.where(np.isin(steps, spikes), 0, counts))
+        levels = np.linspace(0.0, 1.0, MOST_BINS // 2 if len(rest) else 0)
+        cuts = np.quantile(rest, levels, method="nearest") if len(rest) else levels
+        cuts = _round_cuts(cuts, lower / grid) if fewest > 1 else cuts
+        fixed = np.unique(np.concatenate([[0], spikes, spikes + 1]).astype(np.int64))
+        starts = np.unique(np.concatenate([fixed, cuts]).astype(np.int64))
+        starts = _without_small(starts[starts <= steps[-1]], fixed, steps, counts, fewest)
+        starts = _cut_wide_bins(starts, steps, counts, fewest)
+    return tuple(tidy(lower + float(s) * grid, grid) for s in starts)
+
+
+def _round_cuts(cuts: np.ndarray, origin: float) -> np.ndarray:
+    """Steps at which to cut, as rounder numbers nearby: a quantile is the value of a person.
+
+    origin: the number 0 lies at the step -origin. Numbers are rounded, not their distance from the end of the range.
+    """
+    cuts = np.unique(cuts)
+    apart = np.diff(cuts)
+    if not len(apart):
+        return cuts
+    room = np.minimum(np.append(apart, apart[-1]), np.insert(apart, 0, apart[0]))
+    unit = 10.0 ** np.floor(np.log10(np.maximum(room / 2, 1.0)))
+    return np.asarray(np.round((cuts + origin) / unit) * unit - origin).round().clip(0)
+
+
+def _without_small(
+    starts: np.ndarray, fixed: np.ndarray, steps: np.ndarray, counts: np.ndarray, fewest: int
+) -> np.ndarray:
+    """Bins of a few rows joined with their neighbours; where a bin begins or ends at a spike, that edge stays."""
+    while True:
+        rows = np.bincount(np.searchsorted(starts, steps, side="right") - 1, counts, len(starts))
+        small = np.flatnonzero((rows > 0) & (rows < fewest))
+        joined = [i for bin_ in small for i in (bin_, bin_ + 1) if i < len(starts) and starts[i] not in fixed]
+        if not joined:
+            return starts
+        starts = np.delete(starts, joined[0])
+
+
+def _cut_wide_bins(starts: np.ndarray, steps: np.ndarray, counts: np.ndarray, fewest: int) -> np.ndarray:
+    """Halve the bin in which a uniform draw would move its rows most, until the whole costs little or bins run out.
+
+    A heavy tail puts few rows in a bin that spans most of the range: drawing there would cost more than any budget.
+    """
+    total = float(np.average((steps - np.average(steps, weights=counts)) ** 2, weights=counts))
+    whole = np.zeros(0, dtype=np.int64)  # starts of bins that cannot be cut without isolating a few rows
+    while len(starts) < 2 * MOST_BINS:
+        ends = np.append(starts[1:], steps[-1] + 1)
+        owner = np.searchsorted(starts, steps, side="right") - 1
+        rows = np.bincount(owner, counts, len(starts))
+        centre = (starts + ends - 1) / 2
+        spread = np.bincount(owner, counts * (steps - centre[owner]) ** 2, len(starts))
+        cost = spread + rows * ((ends - starts) ** 2 - 1) / 12
+        can_be_cut = (ends - starts > 1) & ~np.isin(starts, whole)
+        if not can_be_cut.any() or cost[can_be_cut].sum() <= _BIN_COST * total * counts.sum():
+            break
+        worst = int(np.argmax(np.where(can_be_cut, cost, -1.0)))
+        inside = owner == worst
+        cut = _cut_within(int(starts[worst]), int(ends[worst]), steps[inside], counts[inside], fewest)
+        if cut is None:
+            whole = np.append(whole, starts[worst])
+        else:
+            starts = np.insert(starts, worst + 1, cut)
+    return starts
+
+
+def _cut_within(start: int, end: int, steps: np.ndarray, counts: np.ndarray, fewest: int) -> int | None:
+    """Where to cut a bin: near its middle, with at least `fewest` rows or none on either side; None if impossible."""
+    middle = (start + end) // 2
+    below = int(counts[steps < middle].sum())
+    if not any(0 < side < fewest for side in (below, int(counts.sum()) - below)):
+        return middle
+    rows = np.cumsum(counts)
+    if rows[-1] < 2 * fewest:
+        return None
+    low = int(steps[np.searchsorted(rows, fewest)]) + 1
+    high = int(steps[np.searchsorted(rows, rows[-1] - fewest, side="right")])
+    wanted = min(max(middle, low), high)
+    # A round number between the two: either of them is the value of a person.
+    for power in range(int(math.log10(end - start)), -1, -1):
+        for place in (wanted // 10**power * 10**power, -(-wanted // 10**power) * 10**power):
+            if low <= place <= high and start < place < end:
+                return int(place)
+    return None
+
+
+def _gaps_closed(steps: np.ndarray) -> np.ndarray:
+    """A bin for each step that occurs, and one for each gap between two of them."""
+    starts: np.ndarray = np.unique(np.concatenate([[0], steps, steps + 1]))
+    return np.asarray(starts[starts <= steps[-1]])
+
+
+def tidy(value: float, grid: float) -> float:
+    """Remove the last binary digits that a decimal grid leaves behind (0.30000000000000004)."""
+    return round(value, max(0, -math.floor(math.log10(grid)) + 1))

@@ -1,0 +1,216 @@
+"""What a caller chooses about an encoder, and what the rest of the package may ask of that choice.
+
+Everything that depends on which encoder it is lives here and in its own file: no other package asks for its name or its
+type. A new encoder is a subclass of `Architecture` (a frozen dataclass with a `name`) and one of `Encoder`.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from fairveil._utils.errors import InputError, must_be
+from fairveil._utils.randomness import Seeds
+from fairveil.data.images import PictureSchema
+from fairveil.data.layout import Layout
+from fairveil.data.schema import Schema
+from fairveil.objectives import Distortion
+
+if TYPE_CHECKING:
+    from fairveil.encoders.base import Encoder
+
+#: Limits of what is read from a file: units of a layer, layers, and rows of a table of numbers.
+_MOST_UNITS, _MOST_LISTED = 2**16, 2**16
+#: Constants of a network (where bins begin, and the like) beside its weights, when it is read from a file.
+_MOST_CONSTANTS, _CONSTANTS_PER_WEIGHT = 2**24, 32
+
+#: Every architecture by its name: those of the package, and any subclass that is defined elsewhere.
+ARCHITECTURES: dict[str, type["Architecture"]] = {}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What goes into an encoder and what comes out.
+
+    layout: of a row. release: `sampled` (valid records) or `probabilities` (the paper's soft vectors).
+    sensitive_width: columns of S that the encoder sees, 0 if it sees X only. sensitive_discrete: they are one-hot.
+    """
+
+    layout: Layout
+    release: str = "sampled"
+    sensitive_width: int = 0
+    sensitive_discrete: bool = True
+
+    @property
+    def sampled(self) -> bool:
+        """Whether valid records are released."""
+        return self.release == "sampled"
+
+    @property
+    def sees_classes(self) -> bool:
+        """Whether the encoder is shown S, and S is a class."""
+        return self.sensitive_width > 0 and self.sensitive_discrete
+
+
+class Architecture:
+    """The configuration of an encoder. Subclasses are frozen dataclasses; their fields are what a caller can set."""
+
+    #: What `architecture=` calls it, and what a veil file does.
+    name: ClassVar[str] = ""
+    #: Settings of `Training` that suit this encoder; a caller's own take precedence.
+    training: ClassVar[Mapping[str, Any]] = {}
+    #: Whether a caller may choose it for a `FairEncoder`.
+    selectable: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        if cls.name:
+            ARCHITECTURES[cls.name] = cls
+
+    @property
+    def uses_bins(self) -> bool:
+        """Whether numbers are released by drawing one of a few bins. Otherwise the schema has none."""
+        return True
+
+    def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
+        """Why this encoder cannot be used here, and what to do; None if it can."""
+        return None
+
+    def fitted(self, x: Tensor, schema: Schema | PictureSchema, seeds: Seeds) -> Self:
+        """The same configuration with what has to be learned from training rows before the network can be built."""
+        return self
+
+    def build(self, signature: Signature, members: int) -> "Encoder":
+        """The network, without its weights: they are drawn by `initialise`, or loaded."""
+        raise NotImplementedError  # abstract
+
+    def fingerprint(self) -> str:
+        """Tells configurations apart, in any process."""
+        return repr(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for a manifest."""
+        return {"name": self.name, **{field.name: getattr(self, field.name) for field in _fields(self)}}
+
+
+def _fields(architecture: Architecture | type[Architecture]) -> tuple[Any, ...]:
+    return fields(architecture)  # type: ignore[arg-type]
+
+
+def make_architecture(given: object, owner: str = "FairEncoder") -> Architecture | None:
+    """An architecture by name, as given, or around a torch module or a factory of modules; None for `auto`."""
+    from fairveil.encoders.custom import Custom  # it is an architecture itself
+
+    if isinstance(given, Architecture) and given.selectable:
+        return given
+    names = [name for name, kind in ARCHITECTURES.items() if kind.selectable and kind is not Custom]
+    if isinstance(given, str) and given in names:
+        return ARCHITECTURES[given]()
+    if isinstance(given, str) and given == "auto":
+        return None
+    if callable(given) and not (isinstance(given, type) and issubclass(given, Architecture)):
+        return Custom(given)  # type: ignore[arg-type]  # what it makes is checked when it is built
+    expected = (
+        f"'auto', one of {', '.join(map(repr, sorted(names)))}, a configuration such as fairveil.FeedForward(...), a "
+        "torch module, or a callable f(inputs, outputs) that makes one"
+    )
+    raise InputError(must_be(owner, "architecture", expected, given))
+
+
+def build_encoder(architecture: Architecture, signature: Signature, members: int = 1) -> "Encoder":
+    """Build the network; its weights are drawn by `initialise` or loaded. Raises InputError if it cannot be used."""
+    if signature.release not in ("sampled", "probabilities"):
+        raise ValueError("it does not say how rows are released")
+    check_architecture(architecture, signature)
+    return architecture.build(signature, members)
+
+
+def check_architecture(architecture: Architecture, signature: Signature, distortion: Distortion | None = None) -> None:
+    """Raise InputError where this encoder cannot be used."""
+    problem = architecture.problem(signature, distortion)
+    if problem:
+        raise InputError(f"architecture={architecture.name!r} {problem}")
+
+
+def read_architecture(values: Any) -> Architecture:
+    """Read what `to_dict` wrote. Only plain values of the right type and size: the file may have been crafted."""
+    values = dict(values)
+    kind = ARCHITECTURES.get(values.pop("name", None) or "")
+    if kind is None:
+        raise ValueError("its architecture is not known here")
+    known = {field.name: _annotation(field.type) for field in _fields(kind)}
+    if set(values) != set(known):
+        raise ValueError("an architecture is described by other settings than it has")
+    checked = {name: _tuples(value) for name, value in values.items()}
+    if not all(_is_of_type(value, known[name]) for name, value in checked.items()):
+        raise ValueError("an architecture is described by values of the wrong type or size")
+    try:
+        return kind(**checked)
+    except InputError:
+        raise ValueError("an architecture is described by values out of range") from None
+
+
+def _annotation(declared: Any) -> str:
+    return declared.__name__ if isinstance(declared, type) else str(declared)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _is_of_type(value: Any, annotation: str) -> bool:
+    """Whether a plain value is what a field says; only these annotations can be read from a file."""
+    if annotation.endswith(" | None"):
+        return value is None or _is_of_type(value, annotation.removesuffix(" | None"))
+    if annotation == "tuple[int, ...]":
+        return isinstance(value, tuple) and len(value) <= 64 and all(_is_of_type(v, "int") for v in value)
+    if annotation == "tuple[tuple[float, ...], ...]":
+        return isinstance(value, tuple) and len(value) <= _MOST_LISTED and _is_table(value)
+    if annotation == "int":
+        return type(value) is int and 0 <= value <= _MOST_UNITS
+    if annotation == "float":
+        return type(value) in (int, float) and math.isfinite(value)
+    return (annotation == "bool" and type(value) is bool) or (annotation == "str" and type(value) is str)
+
+
+def _is_table(rows: tuple[Any, ...]) -> bool:
+    """Rows of finite numbers, all of one length."""
+    if not all(isinstance(row, tuple) and all(_is_of_type(v, "float") for v in row) for row in rows):
+        return False
+    return len({len(row) for row in rows}) <= 1
+
+
+def load_encoder(architecture: Architecture, signature: Signature, weights: dict[str, Tensor]) -> "Encoder":
+    """Build an encoder of one member from weights that were read from a file.
+
+    A few bytes can describe a network of any size, so it is built without memory first, and compared with the weights
+    that are there. Raises ValueError where they do not fit.
+    """
+    with torch.device("meta"):
+        outline = build_encoder(architecture, signature)
+    shapes = {name: tuple(parameter.shape) for name, parameter in outline.named_parameters()}
+    if shapes != {name: tuple(weight.shape) for name, weight in weights.items()}:
+        raise ValueError("the weights do not have the shapes of the network")
+    if not all(weight.dtype == torch.float32 and bool(torch.isfinite(weight).all()) for weight in weights.values()):
+        raise ValueError("the weights are not finite numbers in single precision")
+    own = sum(weight.numel() for weight in weights.values())
+    if sum(buffer.numel() for buffer in outline.buffers()) > _MOST_CONSTANTS + _CONSTANTS_PER_WEIGHT * own:
+        raise ValueError("the network needs far more memory than its weights")
+    encoder = build_encoder(architecture, signature)
+    encoder.load_state_dict(weights)
+    return encoder
+
+
+def check_sizes(architecture: Architecture, **least: int) -> None:
+    """Raise InputError for fields that are not whole numbers (or, of layers, lists of them) of at least so much."""
+    owner, problems = type(architecture).__name__, []
+    for name, smallest in least.items():
+        value = getattr(architecture, name)
+        each = value if isinstance(value, tuple) else (value,)
+        if not all(type(v) is int and v >= smallest for v in each):
+            kind = "a tuple of whole numbers" if isinstance(value, tuple) else "a whole number"
+            problems.append(must_be(owner, name, f"{kind} of at least {smallest}", value))
+    if problems:
+        raise InputError(problems)

@@ -1,0 +1,204 @@
+"""What `transport` learns before the game: where each row can go, from optimal matchings between the groups of S.
+
+The pairs of a matching say what to release for each row, and the mover learns their distribution by likelihood. The
+game is left to decide which rows are moved within each budget.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fairveil._utils.progress import progress
+from fairveil._utils.randomness import seen_slots
+from fairveil._utils.schedules import half_cosine
+from fairveil.data.rows import Rows
+from fairveil.encoders.transport.coupling import Coupling, couple
+from fairveil.encoders.warm_start import WarmStart
+from fairveil.objectives import Distortion
+from fairveil.objectives.released import ReleasedBatch
+
+if TYPE_CHECKING:
+    from fairveil.encoders.transport.encoder import TransportEncoder
+
+#: How often the validation pairs are evaluated, and after how many evaluations without gain pretraining stops.
+_EVALUATIONS, _PATIENCE = 15, 4
+#: Weight of the past in the average of the mover's weights.
+_AVERAGE = 0.99
+#: Learning rate of the mover.
+_RATE = 4e-3
+#: The chance that the mover does not see a slot in training, and its weight decay: without them it memorises the pairs,
+#: and has no good record for a row that was not among them.
+_DROPOUT, _DECAY = 0.1, 0.3
+#: Minibatches on which the cost of moving all rows is estimated.
+_COST_BATCHES = 8
+_TINY = 1e-12
+
+
+def warm_start(encoder: "TransportEncoder", start: WarmStart) -> None:
+    """Match, learn, and open the gates as far as each budget allows on average."""
+    generator = start.seeds.child("matching").numpy()
+    pairs = _coupled(encoder, start, start.train, generator, encoder.architecture.matchings, "cheapest")
+    training = unseen = _Pairs(start.train, pairs)
+    if _has_pairs(start.validation, pairs.reference):
+        # Matched in one part, and mostly few: their own pairs are only there to tell when to stop.
+        found = _coupled(encoder, start, start.validation, generator, 1, pairs.reference, show_progress=False)
+        unseen = _Pairs(start.validation, found)
+    with torch.no_grad():
+        encoder.mover.stays.zero_()
+        if pairs.reference is not None:
+            encoder.mover.stays[pairs.reference] = 1.0
+        encoder.mover.levels.copy_(_levels(encoder, start, pairs))
+    _learn(encoder, start, training, unseen)
+    encoder.open_gates(_affordable(encoder, start))
+
+
+def _has_pairs(rows: Rows, reference: int | None) -> bool:
+    """Whether there are rows of the reference and others: a few rows may lack a small group."""
+    present = np.unique(rows.secrets[0].cpu().numpy())
+    return len(present) > 1 and (reference is None or reference in present)
+
+
+def _coupled(
+    encoder: "TransportEncoder",
+    start: WarmStart,
+    rows: Rows,
+    generator: np.random.Generator,
+    passes: int,
+    reference: int | str | None,
+    *,
+    show_progress: bool | None = None,
+) -> Coupling:
+    grouped, distortion = rows.x[:, encoder.layout.grouped], start.distortion
+    assert isinstance(distortion, Distortion)
+
+    def cost(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        prices, fixed = distortion.prices(rows.x[torch.from_numpy(sources)])
+        total: np.ndarray = torch.addmm(fixed.unsqueeze(1), prices, grouped[torch.from_numpy(targets)].T).cpu().numpy()
+        return total
+
+    shown = start.show_progress if show_progress is None else show_progress
+    with progress(1, "Matching groups", shown) as report:
+        found = couple(cost, rows.secrets[0].cpu().numpy(), generator, size=encoder.architecture.matched_rows,
+                       passes=passes, reference=reference)  # fmt: skip
+        report(1, f"moving every row would cost {found.cost:.2f}")
+    return found
+
+
+class _Pairs:
+    """Pairs of a row and the record it is to become, with S; kept columns stay the row's own."""
+
+    def __init__(self, rows: Rows, pairs: Coupling) -> None:
+        assert rows.sensitive is not None
+        self.x, self.sensitive = rows.x, rows.sensitive
+        self.sources, self.targets = (torch.from_numpy(i).to(rows.x.device) for i in (pairs.sources, pairs.targets))
+
+    def sample(self, encoder: "TransportEncoder", size: int, generator: torch.Generator) -> Tensor:
+        """Mean negative log-likelihood of some pairs, in training: a part of each row is not seen."""
+        device = self.x.device
+        index = torch.randint(len(self.sources), (size,), generator=generator, device=device)
+        row, record = self._pairs(encoder, index)
+        hidden = row * seen_slots(len(row), row.shape[1], _DROPOUT, generator, row.dtype)
+        return encoder.mover.columns.nats(row, self.sensitive[self.sources[index]], record, hidden).mean()
+
+    def all(self, encoder: "TransportEncoder") -> Tensor:
+        """Mean negative log-likelihood of all pairs."""
+        row, record = self._pairs(encoder)
+        return encoder.mover.columns.nats(row, self.sensitive[self.sources], record).mean()
+
+    def _pairs(self, encoder: "TransportEncoder", index: Tensor | slice = slice(None)) -> tuple[Tensor, Tensor]:
+        row, record = (self.x[i[index]][:, encoder.layout.grouped] for i in (self.sources, self.targets))
+        return row, encoder.head.as_kept(record, row)
+
+
+def _learn(encoder: "TransportEncoder", start: WarmStart, pairs: _Pairs, unseen: _Pairs) -> None:
+    columns = encoder.mover.columns
+    generator = start.seeds.child("mover").torch(pairs.x.device)
+    parameters = list(columns.parameters())
+    optimiser = torch.optim.AdamW(parameters, lr=_RATE, weight_decay=_DECAY, fused=True)
+    average = [p.detach().clone() for p in parameters]
+    best, least, worse = [p.clone() for p in average], math.inf, 0
+    evaluated = {math.ceil(start.steps * (i + 1) / _EVALUATIONS) for i in range(_EVALUATIONS)}
+    size = min(start.batch_size, len(pairs.sources))
+    with progress(start.steps, "Pretraining", start.show_progress) as report:
+        for step in range(1, start.steps + 1):
+            optimiser.param_groups[0]["lr"] = _RATE * half_cosine((step - 1) / start.steps, start.final_rate)
+            optimiser.zero_grad(set_to_none=True)
+            pairs.sample(encoder, size, generator).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            weight = min(_AVERAGE, step / (step + 9))
+            torch._foreach_lerp_(average, [p.detach() for p in parameters], 1 - weight)
+            if step in evaluated:
+                value = _evaluate(encoder, parameters, average, unseen)
+                worse = 0 if value < least else worse + 1
+                if value < least:
+                    least, best = value, [a.clone() for a in average]
+                if worse == _PATIENCE:
+                    report(start.steps, f"{least:.2f} nats per record, stopped early")
+                    break
+            report(step, f"{least:.2f} nats per record" if math.isfinite(least) else "")
+    _set(parameters, best)
+
+
+@torch.no_grad()
+def _evaluate(
+    encoder: "TransportEncoder", parameters: list[torch.nn.Parameter], average: list[Tensor], unseen: _Pairs
+) -> float:
+    """Negative log-likelihood of the validation pairs under the averaged weights."""
+    current = [p.detach().clone() for p in parameters]
+    _set(parameters, average)
+    value = float(unseen.all(encoder))
+    _set(parameters, current)
+    return value
+
+
+def _set(parameters: list[torch.nn.Parameter], values: list[Tensor]) -> None:
+    with torch.no_grad():
+        for parameter, value in zip(parameters, values, strict=True):
+            parameter.copy_(value)
+
+
+def _levels(encoder: "TransportEncoder", start: WarmStart, pairs: Coupling) -> Tensor:
+    """Nested sets of columns, as (levels, group width): first those that tell most of S for what it costs to move them.
+
+    Each level costs about as much as the one before; the last is all columns.
+    """
+    rows, layout = start.train, encoder.layout
+    x = rows.x[:, layout.grouped]
+    secret = F.one_hot(rows.secrets[0]).to(x.dtype)
+    joint = x.T @ secret / len(x)
+    apart = joint.sum(dim=1, keepdim=True) * secret.mean(dim=0)
+    nats = torch.where(joint > 0, joint * torch.log(joint.clamp_min(_TINY) / apart.clamp_min(_TINY)), 0.0).sum(dim=1)
+    sources, targets = (torch.from_numpy(i).to(x.device) for i in (pairs.sources, pairs.targets))
+    assert isinstance(start.distortion, Distortion)
+    prices, _ = start.distortion.prices(rows.x[sources])
+    cost = (prices * (x[targets] - x[sources])).mean(dim=0).clamp_min(0.0)
+    slices = [slice(group.start, group.stop) for group in layout.groups]
+    spent = [float(cost[inside].sum()) for inside in slices]
+    worth = [float(nats[inside].sum()) / max(price, _TINY) for inside, price in zip(slices, spent, strict=True)]
+    count = encoder.architecture.levels
+    levels = torch.zeros(count, x.shape[1], device=x.device)
+    before = 0.0
+    for column in sorted(range(len(slices)), key=lambda i: -worth[i]):
+        levels[min(int(count * before / max(sum(spent), _TINY)), count - 1) :, slices[column]] = 1.0
+        before += spent[column]
+    return levels
+
+
+@torch.no_grad()
+def _affordable(encoder: "TransportEncoder", start: WarmStart) -> Tensor:
+    """The share of rows that each member can afford to move: (members,)."""
+    rows = start.train
+    generator = start.seeds.child("gates").torch(rows.x.device)
+    order = torch.randperm(len(rows), generator=generator, device=rows.x.device)
+    some = rows.take(order[: start.batch_size * _COST_BATCHES])
+    release = encoder(some.x, some.sensitive, encoder.noise(len(some), generator))
+    assert release.atoms is not None
+    record = release.atoms[-1]
+    moved = start.distortion.expected(ReleasedBatch(record, record[:, encoder.layout.grouped]), some.x)
+    whole = start.bounds.of_rows(moved).mean(dim=0)
+    share: Tensor = (start.bounds.values.to(rows.x.device) / whole.clamp_min(1e-9)).amin(dim=1)
+    return share

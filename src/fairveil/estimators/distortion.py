@@ -1,0 +1,169 @@
+"""The distortion of a release on held-out rows, as it would be written, and what of it no encoder can avoid."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairveil._utils.errors import BudgetNotMet
+from fairveil._utils.randomness import Seeds
+from fairveil.data.images import PictureSchema, rows_at_once, unpack
+from fairveil.data.rows import Rows
+from fairveil.estimators.inputs import Prepared
+from fairveil.objectives import Distortion
+from fairveil.objectives.bounds import Bounds
+from fairveil.objectives.distortion import KINDS, slot_weights
+from fairveil.objectives.released import ReleasedBatch
+from fairveil.training.confidence_bound import DRAWS, FEWEST_ROWS, Achieved, upper_bound
+from fairveil.veil import Veil
+
+#: The share of a budget that training may always spend, although less is left of it: then the budget is not met.
+_LEAST_LEFT = 0.1
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What each row costs if its categories and bins are released as they are, and what training does not see of it.
+
+    A few rows of a heavy tail pay for most of it, and held-out rows may have none of them. So it is counted on all
+    rows, and held-out rows tell only what is spent beyond. rows: (rows, 2), by kind. mean: of all rows. unseen: of
+    that, what numbers beyond the ranges and categories that are not listed cost: an encoded row does not show it.
+    """
+
+    rows: Tensor
+    mean: Tensor
+    unseen: Tensor
+
+    @classmethod
+    def of(cls, prepared: Prepared, distortion: Distortion) -> "Floor":
+        """Of all rows; nothing for images, and for distortions that do not add up over columns."""
+        count = len(prepared.rows)
+        if prepared.schema.layout.shape is not None or not distortion.is_additive:
+            zero = torch.zeros(len(KINDS), dtype=torch.float64)
+            return cls(zero.expand(count, -1), zero, zero)
+        rows, seen = [], []
+        for part in torch.split(torch.arange(count), rows_at_once(prepared.original.shape[1])):
+            x, original = prepared.rows.x[part], prepared.original[part]
+            rows.append(distortion.unchanged(x, original).double())
+            seen.append(distortion.unchanged(x, x).double())
+        each = torch.cat(rows)
+        return cls(each, each.mean(dim=0), (each - torch.cat(seen)).mean(dim=0))
+
+    def take(self, index: Tensor) -> "Floor":
+        """Only these rows; the means stay those of all."""
+        return replace(self, rows=self.rows[index])
+
+
+def left_to_spend(bounds: Bounds, floor: Floor, prepared: Prepared) -> Bounds:
+    """What training may spend of the budgets: less what it does not see."""
+    lost, unseen = (bounds.of_rows(part.float().unsqueeze(0))[0] for part in (floor.mean, floor.unseen))
+    if bool((lost >= bounds.values).any(dim=1).all()):
+        raise BudgetNotMet(_lost_message(prepared, float(lost.sum())))
+    # A budget that is out of reach among others that are not ends as one that is not met.
+    return replace(bounds, values=torch.maximum(bounds.values - unseen.clamp_min(0.0), _LEAST_LEFT * bounds.values))
+
+
+def _lost_message(prepared: Prepared, total: float) -> str:
+    """Which columns lose most, and what to do."""
+    layout = prepared.schema.layout
+    apart = (prepared.original - prepared.rows.x).square().mean(dim=0) * slot_weights(layout)
+    costs = {group.column.name: float(apart[group.start : group.stop].sum()) for group in layout.groups}
+    for i, column in enumerate(layout.numbers):
+        costs[column.name] = costs.get(column.name, 0.0) + float(apart[layout.group_width + i])
+    worst = [f"{name!r} ({cost:.3g})" for name, cost in sorted(costs.items(), key=lambda c: -c[1])[:3] if cost > 0]
+    columns = f" Numbers beyond the ranges and rare values cost most in {', '.join(worst)}." if worst else ""
+    return (
+        f"Rows that keep their categories and bins cost {total:.3g} already, before anything is hidden, which is all "
+        f"of the budget.{columns} Raise the budget, widen 'lower' and 'upper' of these columns in the schema, or group "
+        "their rare values."
+    )
+
+
+def measure(
+    veil: Veil,
+    distortion: Distortion,
+    rows: Rows,
+    original: Tensor,
+    floor: Floor,
+    bounds: Bounds,
+    member: int,
+    confidence: float,
+    seeds: Seeds,
+) -> Achieved:
+    """Mean distortion of held-out rows as they would be written, and its upper confidence bound.
+
+    Each row is released several times and its distortions averaged: the mean is the same, and the bound is not widened
+    by the luck of a single draw. What rows cost that keep their categories and bins is known from all fitted rows
+    (floor); what is spent beyond that is bounded from these.
+    """
+    generator = seeds.torch()
+    draws, changed = [], []
+    for _ in range(DRAWS):
+        release = _as_written(veil, rows, original, generator)
+        draws.append(distortion.realised(release, unpack(original)).double() - floor.rows)
+        changed.append(_share_changed(release.values, unpack(rows.x), veil.schema.layout.grouped))
+    parts = torch.stack(draws).mean(dim=0)
+    lost = floor.mean.tolist()
+    largest = veil.schema.layout.largest_distortion() if distortion.is_bounded else {}
+    level = 1.0 - (1.0 - confidence) / len(bounds.names)
+    limits = dict(zip(bounds.names, bounds.values[member].tolist(), strict=True))
+
+    def achieved(values: Tensor, name: str, more: float, parts: dict[str, Achieved]) -> Achieved:
+        upper = upper_bound(values.numpy(), level, largest.get(name, float("inf")))
+        return Achieved(float(values.mean()) + more, upper + more, limits.get(name), len(values), level, parts, more,
+                        float(np.mean(changed)) if name == "total" else None)  # fmt: skip
+
+    kinds = {kind: achieved(parts[:, i], kind, lost[i], {}) for i, kind in enumerate(KINDS)}
+    return achieved(parts.sum(dim=1), "total", sum(lost), kinds)
+
+
+def _as_written(veil: Veil, rows: Rows, original: Tensor, generator: torch.Generator) -> ReleasedBatch:
+    """A release of these rows as it would be written."""
+    release = veil.release(rows.x, rows.sensitive, generator)
+    # Images are as released already: whole 255ths, or real numbers.
+    if isinstance(veil.schema, PictureSchema) or not veil.encoder.signature.sampled:
+        return release
+    # To a table and back: what counts is the table.
+    values = veil.codec.encode(veil.codec.decode(release.values))
+    # A kept number is released to its last digit, which a tensor does not hold.
+    kept = torch.from_numpy(veil.schema.layout.kept)
+    return replace(release, drawn=torch.where(kept, original, values))
+
+
+def _share_changed(released: Tensor, x: Tensor, grouped: slice) -> float:
+    """The share of the rows in which a category or a bin is another one; of rows without either, any number."""
+    inside = grouped if grouped.stop else slice(None)
+    return float((released[:, inside] != x[:, inside]).any(dim=1).double().mean())
+
+
+def refuse_unverifiable(prepared: Prepared, distortion: Distortion, bounds: Bounds, held_out: int) -> None:
+    """Raise BudgetNotMet, before any training, where held-out rows are too few to verify any of the budgets."""
+    if held_out >= FEWEST_ROWS:
+        return
+    largest = prepared.schema.layout.largest_distortion() if distortion.is_bounded else {}
+    least = torch.tensor([largest.get(name, float("inf")) for name in bounds.names])
+    if bool((bounds.values < least).any(dim=1).all()):
+        rows = len(prepared.rows)
+        needed = -(-FEWEST_ROWS * rows // held_out)
+        raise BudgetNotMet(
+            f"No budget can be verified with {rows} rows: {held_out} of them are held out, and a bound on the "
+            f"distortion needs {FEWEST_ROWS}. Give at least {needed} rows, or hold out more of them with "
+            f"Training(held_out=...)."
+        )
+
+
+def unmet_message(achieved: Achieved) -> str:
+    """Which bound does not hold, by how much, and what to do."""
+    broken = [("distortion", achieved), *((f"{kind} distortion", part) for kind, part in achieved.parts.items())]
+    lines = [
+        f"the {name} of {part.rows} held-out rows is {part.mean:.4g}, at most {part.upper:.4g} with confidence "
+        f"{part.confidence:.3g}, above the budget of {part.bound:.4g}"
+        for name, part in broken
+        if part.bound is not None and part.upper > part.bound
+    ]
+    if achieved.rows < FEWEST_ROWS:
+        advice = f"At least {FEWEST_ROWS} held-out rows are needed to verify a budget: give more rows."
+    else:
+        advice = "Raise the budget, train for more steps, or give more rows."
+    return f"{'; '.join(lines).capitalize()}. {advice}"

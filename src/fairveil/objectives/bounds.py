@@ -1,0 +1,51 @@
+"""The bounds that a game keeps: on the distortion of a release, or on the loss of predictions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """One bound on the whole distortion, or one for each kind of column; or one on the loss of predictions.
+
+    values: (members, constraints). mixing: (parts, constraints): which parts (of a distortion: categorical and
+    continuous; of a prediction: its loss alone) a bound sums.
+    names: what each constraint is called. relative: violations are counted in units of the bound, for distortions that
+    run into the hundreds, as those of images do.
+    """
+
+    values: Tensor
+    mixing: Tensor
+    names: tuple[str, ...]
+    relative: bool = False
+
+    @classmethod
+    def of(cls, budgets: Sequence[float | dict[str, float]], *, relative: bool = False) -> "Bounds":
+        """From one budget a member: all numbers, or all mappings with the same kinds."""
+        first = budgets[0]
+        if isinstance(first, dict):
+            names = tuple(first)
+            rows = [[budget[name] for name in names] for budget in budgets if isinstance(budget, dict)]
+            mixing = torch.stack([_PART[name] for name in names], dim=1)
+            return cls(torch.tensor(rows, dtype=torch.float32), mixing, names, relative)
+        values = torch.tensor([[float(budget)] for budget in budgets if not isinstance(budget, dict)])
+        return cls(values, torch.ones(2, 1), ("total",), relative)
+
+    @classmethod
+    def of_loss(cls, values: Sequence[float]) -> "Bounds":
+        """One bound a member on the loss of its predictions."""
+        return cls(torch.tensor([[value] for value in values]), torch.ones(1, 1), ("loss",))
+
+    def violation(self, mean: Tensor, aim: Tensor) -> Tensor:
+        """By how much mean distortions exceed what is aimed at: (members, constraints)."""
+        return (mean - aim) / self.values.to(mean.device) if self.relative else mean - aim
+
+    def of_rows(self, distortion: Tensor) -> Tensor:
+        """(..., rows, parts) to (..., rows, constraints)."""
+        return distortion @ self.mixing.to(distortion.device)
+
+
+_PART = {"categorical": torch.tensor([1.0, 0.0]), "continuous": torch.tensor([0.0, 1.0])}

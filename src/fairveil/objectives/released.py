@@ -1,0 +1,44 @@
+"""A batch of released rows, as an encoder draws it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ReleasedBatch:
+    """What an encoder puts out.
+
+    drawn: (..., rows, width): exactly what is released, or a function that computes it; gradients pass straight through
+        the draw. Read it as `values`.
+    chances: (..., rows, group width): the distribution from which the slot of each group was drawn, or a function that
+        computes it: an adversary looks at the values alone. Read it as `probabilities`.
+    possible, weights: where a release is one of a few whole rows, those rows (or a function that computes them; read
+        them as `atoms`) and the probability of each, (..., rows, atoms): losses can then be averaged over the draw
+        exactly. The atoms are the same for all rows, (atoms, width), or each row has its own, (atoms, rows, width).
+    squares: where the encoder knows it, the squared change of a row's numbers without bins, averaged over the draw:
+        (..., rows).
+    """
+
+    drawn: Tensor | Callable[[], Tensor]
+    chances: Tensor | Callable[[], Tensor]
+    possible: Tensor | Callable[[], Tensor] | None = None
+    weights: Tensor | None = None
+    squares: Tensor | None = None
+
+    @cached_property
+    def values(self) -> Tensor:
+        """What is released: (..., rows, width)."""
+        return self.drawn if isinstance(self.drawn, Tensor) else self.drawn()
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        """The distribution from which the slot of each group was drawn: (..., rows, group width)."""
+        return self.chances if isinstance(self.chances, Tensor) else self.chances()
+
+    @cached_property
+    def atoms(self) -> Tensor | None:
+        """The whole rows of which one is released; None if there are not just a few."""
+        return self.possible() if callable(self.possible) else self.possible

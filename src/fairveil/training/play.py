@@ -1,0 +1,125 @@
+"""The loop: J adversary steps, one encoder step, now and then an evaluation on validation rows."""
+
+import hashlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fairveil._utils.progress import progress
+from fairveil._utils.randomness import Seeds
+from fairveil.data.rows import Rows
+from fairveil.encoders import Encoder, WarmStart
+from fairveil.training.checkpoint import load_checkpoint, save_checkpoint
+from fairveil.training.game import Game
+from fairveil.training.history import History
+from fairveil.training.problem import Problem
+
+#: Seconds between checkpoints, at most, where rounds are long.
+_SAVED_EVERY = 300.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The chosen encoder of every member, and how it came about."""
+
+    encoder: Encoder
+    history: History
+
+
+def play(
+    problem: Problem,
+    train: Rows,
+    validation: Rows,
+    *,
+    held_out: int,
+    z: float,
+    seeds: Seeds,
+    device: torch.device,
+    show_progress: bool = False,
+) -> Outcome:
+    """Play the game to its end and return each member's chosen encoder.
+
+    held_out, z: the rows that will verify the distortion and the normal quantile of their confidence bound; they set
+    how far inside the bound training aims. With `training.checkpoint`, the state is saved after the warm start, after
+    every round and at intervals between, and a game that was interrupted resumes exactly where it was.
+    """
+    game = Game(problem, seeds, device)
+    train, validation = train.to(device), validation.to(device)
+    familiar = train.take(torch.arange(min(len(train), len(validation)), device=device))
+    training = problem.training
+    checkpoint = None if training.checkpoint is None else Path(training.checkpoint)
+    fingerprint = _fingerprint(problem, train, validation, (held_out, z), seeds)
+    if checkpoint is not None and checkpoint.exists():
+        load_checkpoint(game, checkpoint, fingerprint)
+    else:
+        game.encoder.warm_start(_warm_start(problem, train, validation, seeds, show_progress))
+        game.reset_average()
+        if checkpoint is not None:
+            save_checkpoint(game, checkpoint, fingerprint)
+    evaluated_at = {round(training.steps * (i + 1) / training.rounds) for i in range(training.rounds)}
+    before = game.rounds[-1].seconds if game.rounds else 0.0
+    start = saved = time.monotonic()
+    with progress(training.steps, "Training", show_progress) as report:
+        while game.step < training.steps:
+            game.schedule()
+            index = game.restart_due()
+            if index is not None:
+                game.restart(index)
+            game.turn(train, game.aim(held_out, z))
+            game.step += 1
+            note = ""
+            if game.step in evaluated_at:
+                game.judge(validation, familiar, held_out, z, before + time.monotonic() - start)
+                note = _note(game)
+            if checkpoint is not None and (note or time.monotonic() - saved > _SAVED_EVERY):
+                save_checkpoint(game, checkpoint, fingerprint)
+                saved = time.monotonic()
+            report(game.step, note)
+    return Outcome(game.with_weights(game.best), History(tuple(game.rounds)))
+
+
+def _warm_start(problem: Problem, train: Rows, validation: Rows, seeds: Seeds, show_progress: bool) -> WarmStart:
+    training = problem.training
+    return WarmStart(
+        train,
+        validation,
+        problem.distortion,
+        problem.bounds,
+        steps=training.pretraining_steps,
+        batch_size=training.batch_size,
+        final_rate=training.final_rate,
+        seeds=seeds.child("warm start"),
+        show_progress=show_progress,
+    )
+
+
+def _note(game: Game) -> str:
+    last = game.rounds[-game.problem.members :]
+    feasible = sum(r.feasible for r in last)
+    return f"{feasible} of {len(last)} within the budget"
+
+
+def _fingerprint(problem: Problem, train: Rows, validation: Rows, verification: tuple[int, float], seeds: Seeds) -> str:
+    """Tells games apart, so that a checkpoint is not continued with other data or settings."""
+    digest = hashlib.sha256()
+    for rows in (train, validation):
+        for tensor in (rows.x, *rows.secrets, *rows.tasks, *([] if rows.importance is None else [rows.importance])):
+            digest.update(tensor.detach().cpu().numpy().tobytes())
+    digest.update(problem.bounds.values.numpy().tobytes())
+    settings = (
+        problem.bounds.names,
+        problem.signature,
+        problem.architecture.fingerprint(),
+        problem.training.fingerprint(),
+        problem.loss,
+        problem.constraint,
+        problem.seeds,
+        problem.tasks,
+        problem.distortion.name,
+        verification,
+        seeds,
+    )
+    digest.update(repr(settings).encode())
+    return digest.hexdigest()
