@@ -11,8 +11,9 @@ export MPLBACKEND := Agg
 run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored table, show what attackers find
 	$(BIN)/fairveil demo --output results
 
+# One process per core with one thread each: small networks gain nothing from a second thread.
 test: check  ## everything: lint, types, tests, doctests
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 check: $(VENV)/.installed  ## lint and types only
 	$(BIN)/ruff check .

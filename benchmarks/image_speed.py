@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from fairveil import Training
 from fairveil._utils.randomness import Seeds
-from fairveil.data.images import PictureSchema
+from fairveil.data.images import ImageSchema
 from fairveil.data.rows import Rows
 from fairveil.encoders import NoisyAutoencoder, Signature
 from fairveil.objectives import AugmentedLagrangian, Distortion, LogLoss
@@ -39,7 +39,7 @@ def seconds(work: Callable[[], object], repeats: int) -> float:
 
 
 def game(side: int, members: int, batch: int, width: tuple[int, ...], noise: int) -> tuple[Game, Rows]:
-    schema = PictureSchema(side, side, 3)
+    schema = ImageSchema(side, side, 3)
     training = Training(batch_size=batch, adversary_steps=1,
                         adversary_hidden=(ADVERSARY,), adversary_dropout=0.0)  # fmt: skip
     generator = torch.Generator().manual_seed(0)

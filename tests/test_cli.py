@@ -80,9 +80,9 @@ def test_bad_usage_is_one_message_and_exit_code_two(tmp_path, arguments, message
 
 
 def test_version():
-    assert run("version").stdout.strip() == fv.__version__
+    assert run("--version").stdout.strip() == fv.__version__
     as_module = subprocess.run(
-        [sys.executable, "-m", "fairveil", "version"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "fairveil", "--version"], capture_output=True, text=True, check=True
     )
     assert as_module.stdout.strip() == fv.__version__
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import fairveil as fv
 from fairveil import InputError
-from fairveil.data.images import PictureCodec, PictureSchema, read_folder, read_pictures, rows_at_once
+from fairveil.data.images import ImageCodec, ImageSchema, read_folder, read_image_batch, rows_at_once
 from fairveil.encoders import NoisyAutoencoder, Signature, TransposedConv, build_encoder
 from fairveil.encoders.layers import BatchedCNN, BatchedMLP, BatchedNorm, initialise
 from fairveil.paper.fresh import Fresh, Sample
@@ -22,7 +22,7 @@ def generators(members):
 
 
 def layout(side=16, channels=1):
-    return PictureSchema(side, side, channels).layout
+    return ImageSchema(side, side, channels).layout
 
 
 # In and out
@@ -31,8 +31,8 @@ def layout(side=16, channels=1):
 def test_bytes_and_floats_come_back_as_they_were():
     generator = np.random.default_rng(0)
     for array in (generator.integers(0, 256, (5, 4, 6, 3), dtype=np.uint8), generator.random((5, 4, 6))):
-        pictures = read_pictures(array)
-        codec = PictureCodec(PictureSchema.of(pictures))
+        pictures = read_image_batch(array)
+        codec = ImageCodec(ImageSchema.of(pictures))
         encoded = codec.encode(pictures)
         numbers = encoded.float() / (255 if pictures.whole else 1)
         back = pictures.like_origin(codec.decode(numbers))
@@ -53,7 +53,7 @@ def test_bytes_and_floats_come_back_as_they_were():
 )
 def test_what_is_no_image_is_refused(array, message):
     with pytest.raises(InputError, match=message):
-        read_pictures(array)
+        read_image_batch(array)
 
 
 def test_a_folder_of_images(tmp_path):
@@ -64,7 +64,7 @@ def test_a_folder_of_images(tmp_path):
     assert names == ["a.png", "b.png"]
     assert images.shape == (2, 8, 8, 3)
     assert images[0].max() == 10
-    assert len(read_pictures(tmp_path)) == 2
+    assert len(read_image_batch(tmp_path)) == 2
     Image.fromarray(np.zeros((9, 8, 3), dtype=np.uint8)).save(tmp_path / "c.png")
     with pytest.raises(InputError, match=r"differ in size.*c\.png"):
         read_folder(tmp_path)

@@ -136,6 +136,7 @@ MANIFESTS = {
     "a lie about S": lambda m: m["parameters"].update(sees_sensitive=False),
     "text for a number": lambda m: m["distortion"].update(mean="0.1"),
     "no bound": lambda m: m.pop("distortion"),
+    "more changes than rows": lambda m: m["distortion"].update(changed=1e308),
     "a list for a mapping": lambda m: m.update(schema=[]),
     "nested categories": lambda m: m["schema"]["columns"][0].update(categories=[[["a"] * 9] * 9] * 9),
     "an endless range": lambda m: m["schema"]["columns"][2].update(upper=1e308 * 10),

@@ -258,10 +258,10 @@ def battery(profile: Profile, *, images: bool = False) -> list[Attacker]:
     def sparse(classes: int | None, seed: int) -> list[Model]:
         return [Sparse(classes, (1, 3, 10, 30, 100), seed)]
 
-    def network(hidden: tuple[int, ...], number: int, pictures: bool = False) -> Callable[..., list[Model]]:
+    def network(hidden: tuple[int, ...], number: int, images: bool = False) -> Callable[..., list[Model]]:
         epochs = 15 if not full else 40
         return lambda classes, seed: [
-            Network(hidden, classes=classes, filters=FILTERS * pictures, epochs=epochs, seed=seed + number)
+            Network(hidden, classes=classes, filters=FILTERS * images, epochs=epochs, seed=seed + number)
         ]
 
     widths = [(128, 64)] if not full else [(64,), (256, 128), (512, 256, 128)]

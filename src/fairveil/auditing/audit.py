@@ -17,7 +17,7 @@ from fairveil.auditing.certificate import Certificate
 from fairveil.auditing.controls import control_rows, failures
 from fairveil.auditing.inputs import (
     Draw,
-    Pictures,
+    ImageArray,
     Released,
     Target,
     check_all,
@@ -237,7 +237,7 @@ def _evidence(
 
 
 def _with_missing(release: Released) -> list[str]:
-    if isinstance(release, Pictures):
+    if isinstance(release, ImageArray):
         return []
     return [name for name in release.names if missing_mask(release.arrow[name]).any()]
 

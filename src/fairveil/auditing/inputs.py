@@ -10,12 +10,8 @@ from numpy.typing import NDArray
 
 from fairveil._utils.errors import InputError, rows_named
 from fairveil.data.frames import Table, is_copy, is_frame, missing_mask, read_columns, read_table
+from fairveil.data.kinds import FEWEST_OF_A_GROUP, is_class
 
-#: A column of numbers with more distinct values than this is a number, not a class.
-_MOST_CLASSES = 30
-_MOST_WHOLE_CLASSES = 256
-#: A group of S with fewer rows cannot be split into training, validation and test rows.
-FEWEST_OF_A_GROUP = 20
 FEWEST_OF_A_PART = 2
 FEWEST_ROWS = 200
 
@@ -46,7 +42,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Pictures:
+class ImageArray:
     """Released images: (rows, channels, height, width)."""
 
     array: NDArray[np.float32]
@@ -55,7 +51,7 @@ class Pictures:
         return len(self.array)
 
 
-Released = Table | Pictures
+Released = Table | ImageArray
 
 
 def read_release(data: Any, what: str) -> Released:
@@ -77,14 +73,14 @@ def read_release(data: Any, what: str) -> Released:
     if array.ndim == 3:
         array = array[..., None]
     if array.ndim == 4:
-        return Pictures(np.ascontiguousarray(np.moveaxis(array, -1, 1), dtype=np.float32))
+        return ImageArray(np.ascontiguousarray(np.moveaxis(array, -1, 1), dtype=np.float32))
     return read_table(array[:, None] if array.ndim == 1 else array)
 
 
 def take_rows(released: Released, rows: NDArray[np.int64]) -> Released:
     """Only these rows."""
-    if isinstance(released, Pictures):
-        return Pictures(released.array[rows])
+    if isinstance(released, ImageArray):
+        return ImageArray(released.array[rows])
     return replace(released, arrow=released.arrow.take(pa.array(rows)))
 
 
@@ -116,8 +112,7 @@ def make_target(name: str, column: pa.ChunkedArray) -> Target:
     values = column.to_numpy(zero_copy_only=False)
     gone = missing_mask(column)
     rows = np.arange(len(values))
-    numeric = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
-    if numeric and not _is_class(values[~gone].astype(np.float64)):
+    if not is_class(column):
         if gone.any():
             raise InputError(
                 f"{name!r} has missing values ({rows_named(np.flatnonzero(gone).tolist())}). Drop those rows."
@@ -128,15 +123,6 @@ def make_target(name: str, column: pa.ChunkedArray) -> Target:
     )
     labels, codes = np.unique(text.astype(str), return_inverse=True)
     return Target(name, codes.astype(np.float64), tuple(labels.tolist()), rows)
-
-
-def _is_class(numbers: NDArray[np.float64]) -> bool:
-    """Few values, or whole numbers (a code, a year) each of which occurs often."""
-    distinct, counts = np.unique(numbers, return_counts=True)
-    if len(distinct) <= _MOST_CLASSES:
-        return True
-    whole = bool(np.all(distinct == np.round(distinct)))
-    return whole and len(distinct) <= _MOST_WHOLE_CLASSES and bool(counts.min() >= FEWEST_OF_A_GROUP)
 
 
 def in_quarters(target: Target) -> Target:
@@ -235,7 +221,7 @@ def check_parts(target: Target, parts: dict[str, NDArray[np.int64]]) -> list[str
 
 
 def _copies(released: Released, secrets: dict[str, pa.ChunkedArray]) -> list[str]:
-    if isinstance(released, Pictures):
+    if isinstance(released, ImageArray):
         return []
     return [
         f"Column {name!r} of the release is the sensitive column {secret!r} itself, perhaps under other names for its "
@@ -246,7 +232,7 @@ def _copies(released: Released, secrets: dict[str, pa.ChunkedArray]) -> list[str
 
 
 def _new_missing(released: Released, original: Released | None) -> list[str]:
-    if isinstance(released, Pictures) or not isinstance(original, Table):
+    if isinstance(released, ImageArray) or not isinstance(original, Table):
         return []
     return [
         f"Column {name!r} of the release has missing values where the original has none."

@@ -10,7 +10,7 @@ from sklearn.model_selection import train_test_split
 
 from fairveil._utils.errors import InputError, rows_named
 from fairveil.auditing.attackers import Array, Attacker, Matrix, Model, loss_of
-from fairveil.auditing.inputs import Pictures, Released, Target
+from fairveil.auditing.inputs import ImageArray, Released, Target
 from fairveil.auditing.views import FeatureMap, kept_values, order_features
 from fairveil.data.frames import Table
 
@@ -154,13 +154,13 @@ def _viewer(releases: Sequence[Released], features: FeatureMap | None) -> Callab
         return lambda table, order: {
             "values": columns.values(table), "details": np.hstack([columns.details(table), order]),
         }  # fmt: skip
-    whole = all(np.all(r.array == np.round(r.array)) for r in releases if isinstance(r, Pictures))
+    whole = all(np.all(r.array == np.round(r.array)) for r in releases if isinstance(r, ImageArray))
 
-    def show(pictures: Pictures, order: Matrix) -> dict[str, Matrix]:
-        flat = pictures.array.reshape(len(pictures), -1)
+    def show(images: ImageArray, order: Matrix) -> dict[str, Matrix]:
+        flat = images.array.reshape(len(images), -1)
         # Where pixels are whole numbers, the last bit of each.
         details = [(flat % 2).astype(np.float32), order] if whole else [order]
-        return {"images": pictures.array, "values": flat, "details": np.hstack(details)}
+        return {"images": images.array, "values": flat, "details": np.hstack(details)}
 
     return show
 

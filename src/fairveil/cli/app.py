@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+import fairveil
 from fairveil._utils.errors import BudgetNotMet, DataNotFound, InputError, TrainingFailed, VeilFileError
 
 app = typer.Typer(
@@ -27,6 +28,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(fairveil.__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     context: typer.Context,
@@ -35,6 +42,9 @@ def options(
         typer.Option(help="A YAML file with options by verb, such as `fit: {budget: 1.2, sensitive: [sex]}`."),
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Hide sensitive attributes in data within a hard distortion bound.
 

@@ -20,10 +20,16 @@ if TYPE_CHECKING:
     from fairveil.auditing.attackers import Profile
     from fairveil.workflows.release.ledger import Ledger
 
-Sensitive = Annotated[list[str] | None, typer.Option("--sensitive", "-s", help="A column to hide; may be repeated.")]
+Sensitive = Annotated[
+    list[str] | None,
+    typer.Option("--sensitive", "-s", help="A column to hide, or several separated by commas; may be repeated."),
+]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="A schema as inspect writes it (YAML or JSON).")]
 Labels = Annotated[Path | None, typer.Option(help="For a folder of images: a table with 'file' and other columns.")]
-Architecture = Annotated[str, typer.Option(help="auto, transport, feedforward, matrix, gaussian, transposed, ...")]
+Architecture = Annotated[
+    str,
+    typer.Option(help="auto, transport, feedforward, partition, matrix, gaussian, transposed_conv, noisy_autoencoder."),
+]
 Cells = Annotated[int | None, typer.Option(help="With --architecture matrix or partition: how many records.")]
 Blind = Annotated[bool, typer.Option("--blind", help="The encoder does not see S, in fitting and in release.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Training steps; fewer are faster and leak more.")]
@@ -52,7 +58,7 @@ def inspect(
     """
     if output is not None and output.exists():
         raise InputError(f"{output} exists already, perhaps with roles that you edited. Name another file.")
-    found = room.inspect_file(room.open_table(file), sensitive or ())
+    found = room.inspect_file(room.open_table(file), _split(sensitive, file))
     if output is not None:
         write_whole(output, found.to_yaml().encode())
     if as_json:
@@ -89,7 +95,9 @@ def fit(
 
     Example: `fairveil fit adult.csv --schema schema.yaml --sensitive sex --budget 1.2 -o sex.veil`
     """
-    recipe = _recipe(sensitive, schema, labels, architecture, cells, blind, steps, rows, seed, resume, quiet)
+    recipe = _recipe(
+        _split(sensitive, file), schema, labels, architecture, cells, blind, steps, rows, seed, resume, quiet
+    )
     encoder = room.fit_file(file, output, budget, recipe)
     achieved = encoder.distortion_
     if as_json:
@@ -131,7 +139,9 @@ def frontier(
 
     Example: `fairveil frontier adult.csv -s sex --target salary --budgets 0.5,1,2 -o veils`
     """
-    recipe = _recipe(sensitive, schema, None, architecture, cells, blind, steps, rows, seed, resume, quiet)
+    recipe = _recipe(
+        _split(sensitive, file), schema, None, architecture, cells, blind, steps, rows, seed, resume, quiet
+    )
     points = room.fit_frontier(file, output, parse_budgets(budgets), recipe, target or ())
     if as_json:
         show_json(json.loads(points.to_json(orient="records", force_ascii=False)))
@@ -245,7 +255,7 @@ def audit(
          "card's text": found_card.with_suffix(".md")},
     )  # fmt: skip
     result = room.audit_file(
-        release, original, sensitive or (), target or (), veil=veil, labels=labels, same_order=same_order,
+        release, original, _split(sensitive, original), target or (), veil=veil, labels=labels, same_order=same_order,
         person=person, profile=cast("Profile", profile), show_progress=not quiet,
     )  # fmt: skip
     if report is not None:
@@ -351,6 +361,13 @@ def sign(
         typer.echo(f"{file.name} was signed by the owner of {check.name}.")
 
 
+def _split(given: list[str] | None, file: Path) -> list[str]:
+    """Names of columns: each option one, or several separated by commas. A name may itself hold a comma."""
+    commas = any("," in text for text in given or ())
+    known = room.open_table(file).names if commas and file.is_file() else []
+    return [name for text in given or () for name in ([text] if text in known else text.split(","))]
+
+
 def parse_budgets(text: str) -> list[float]:
     """Numbers separated by commas."""
     try:
@@ -360,10 +377,10 @@ def parse_budgets(text: str) -> list[float]:
 
 
 def _recipe(
-    sensitive: list[str] | None, schema: Path | None, labels: Path | None, architecture: str, cells: int | None,
+    sensitive: list[str], schema: Path | None, labels: Path | None, architecture: str, cells: int | None,
     blind: bool, steps: int | None, rows: int | None, seed: int | None, resume: bool, quiet: bool,
 ) -> "room.Recipe":  # fmt: skip
-    chosen = room.Recipe(tuple(sensitive or ()), schema, labels, architecture, cells, blind, steps, seed=seed,
+    chosen = room.Recipe(tuple(sensitive), schema, labels, architecture, cells, blind, steps, seed=seed,
                          resume=resume, show_progress=not quiet)  # fmt: skip
     return chosen if rows is None else replace(chosen, rows=rows)
 

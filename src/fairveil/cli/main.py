@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-import fairveil
 from fairveil.cli import files
 from fairveil.cli.app import Quiet, app, main
 from fairveil.paper import NAMES
@@ -65,9 +64,3 @@ def reproduce(
     tell = (lambda text: None) if quiet else partial(typer.echo, err=True)
     for page in run_experiments(name, output, profile, tell=tell, progress=not quiet):
         typer.echo(page.read_text(encoding="utf-8"))
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    typer.echo(fairveil.__version__)

@@ -25,7 +25,7 @@ _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 
 
 @dataclass(frozen=True)
-class Pictures:
+class Images:
     """Images of one size: (rows, height, width, channels), uint8, or float32 in [0, 1].
 
     grey: the caller's array has no axis of channels.
@@ -50,15 +50,15 @@ class Pictures:
         return values[..., 0] if self.grey else values
 
 
-def is_pictures(data: Any) -> bool:
+def is_images(data: Any) -> bool:
     """Whether this is meant as images: an array of three or four dimensions, or a folder."""
     return isinstance(data, (str, Path)) or getattr(data, "ndim", 0) in (3, 4)
 
 
-def read_pictures(data: Any) -> Pictures:
+def read_image_batch(data: Any) -> Images:
     """Images from an array (rows, height, width[, channels]) of bytes or of floats in [0, 1], or from a folder."""
     if isinstance(data, (str, Path)):
-        return Pictures(read_folder(data)[0], grey=False)
+        return Images(read_folder(data)[0], grey=False)
     array = np.asarray(data)
     grey = array.ndim == 3
     if grey:
@@ -69,14 +69,14 @@ def read_pictures(data: Any) -> Pictures:
     if array.shape[3] not in (1, 3):
         raise InputError(f"Images must have 1 or 3 channels, on the last axis. Got {array.shape[3]}.")
     if array.dtype == np.uint8:
-        return Pictures(array, grey)
+        return Images(array, grey)
     if array.dtype.kind != "f":
         raise InputError(f"Pixels must be bytes (uint8) or floats in [0, 1]. Got {array.dtype}.")
     flat = array.reshape(len(array), -1)
     bad = np.flatnonzero(~((flat >= 0.0) & (flat <= 1.0)).all(axis=1))  # NaN is not between them
     if len(bad):
         raise InputError(f"Pixels must lie in [0, 1] ({rows_named(bad.tolist())}). Scale them, or pass bytes.")
-    return Pictures(array.astype(np.float32), grey)
+    return Images(array.astype(np.float32), grey)
 
 
 def read_folder(folder: str | Path, size: tuple[int, int] | None = None) -> tuple[NDArray[np.uint8], list[str]]:
@@ -148,7 +148,7 @@ def read_images(
 
 
 @dataclass(frozen=True)
-class PictureSchema:
+class ImageSchema:
     """Height, width and channels of images: what a `Schema` is for tables. A row's distortion is its sum of squares."""
 
     height: int
@@ -160,9 +160,9 @@ class PictureSchema:
     seen: ClassVar[tuple[Column, ...]] = ()
 
     @classmethod
-    def of(cls, pictures: Pictures) -> Self:
+    def of(cls, images: Images) -> Self:
         """As these images are."""
-        return cls(*pictures.array.shape[1:])
+        return cls(*images.array.shape[1:])
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -195,18 +195,18 @@ class PictureSchema:
 
 
 @dataclass(frozen=True)
-class PictureCodec:
+class ImageCodec:
     """Encodes images as (rows, pixels), channel by channel, and decodes such tensors."""
 
-    schema: PictureSchema
+    schema: ImageSchema
 
-    def encode(self, pictures: Pictures) -> Tensor:
+    def encode(self, images: Images) -> Tensor:
         """Bytes stay bytes, a quarter of the memory; `unpack` makes numbers of them."""
-        if pictures.array.shape[1:] != (self.schema.height, self.schema.width, self.schema.channels):
+        if images.array.shape[1:] != (self.schema.height, self.schema.width, self.schema.channels):
             expected = f"{self.schema.height} x {self.schema.width} x {self.schema.channels}"
-            raise InputError(f"These images are of size {' x '.join(map(str, pictures.array.shape[1:]))}; the veil was "
+            raise InputError(f"These images are of size {' x '.join(map(str, images.array.shape[1:]))}; the veil was "
                              f"fitted to {expected} (height, width, channels).")  # fmt: skip
-        first = np.ascontiguousarray(np.moveaxis(pictures.array, 3, 1)).reshape(len(pictures), -1)
+        first = np.ascontiguousarray(np.moveaxis(images.array, 3, 1)).reshape(len(images), -1)
         return torch.from_numpy(first)
 
     def decode(self, values: Tensor) -> NDArray[np.float32]:

@@ -13,12 +13,10 @@ from torch import Tensor
 from fairveil._utils.errors import InputError, rows_named
 from fairveil.data.columns import FEWEST, Column, family_of
 from fairveil.data.frames import missing_mask
+from fairveil.data.kinds import FEWEST_OF_A_GROUP, MOST_CLASSES, MOST_VALUES, is_class
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import Codec
 
-#: More distinct values than this are no classes; fewer are enough to tell where they are not whole numbers.
-MOST_CLASSES = 256
-MOST_FRACTIONS = 20
 _MOST_JOINT = 2**16
 
 
@@ -147,12 +145,14 @@ def _discrete(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
     floating = pa.types.is_floating(values.type)
     if floating and not all(math.isfinite(value) for value in distinct):
         return plain, [f"The sensitive column {name!r} holds infinity. Replace it by a number."]
-    fractions = floating and any(value != round(value) for value in distinct)
-    if len(distinct) > (MOST_FRACTIONS if fractions else MOST_CLASSES):
+    if not is_class(values):
         return plain, [
-            f"The sensitive column {name!r} has {len(distinct)} distinct values. Group them into fewer; "
-            "a FairEncoder with loss='squared' (the MMSE adversary) hides numbers as they are."
+            f"The sensitive column {name!r} holds numbers, {len(distinct)} different ones, and not classes: at most "
+            f"{MOST_VALUES} values, or {MOST_CLASSES} whole numbers that {FEWEST_OF_A_GROUP} rows share each. Group "
+            "them into fewer; a FairEncoder with loss='squared' (the MMSE adversary) hides numbers as they are."
         ]
+    if len(distinct) > MOST_CLASSES:
+        return plain, [f"The sensitive column {name!r} has {len(distinct)} distinct values. Group them into fewer."]
     family, usual = family_of(values.type) or "string", distinct[int(np.argmax(sizes))]
     few = bool((sizes < FEWEST).any())
     return Column(name, "categorical", "encode", family, bool(missing.any()), tuple(sorted(distinct)), usual, few), []

@@ -11,7 +11,7 @@ from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
 from fairveil._utils.errors import InputError, must_be
-from fairveil.data.images import PictureSchema
+from fairveil.data.images import ImageSchema
 from fairveil.data.layout import Layout
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import Codec
@@ -26,12 +26,12 @@ _ROUNDS = 10
 
 
 def learn_codebook(
-    x: Tensor, schema: Schema | PictureSchema, count: int | None, seed: int
+    x: Tensor, schema: Schema | ImageSchema, count: int | None, seed: int
 ) -> tuple[tuple[float, ...], ...]:
     """At most `count` records learned from training rows, as plain numbers; none for None."""
     if count is None:
         return ()
-    if isinstance(schema, PictureSchema):
+    if isinstance(schema, ImageSchema):
         raise InputError("A codebook (n_cells) is for tables, not for images.")
     return tuple(tuple(row) for row in learn_cells(x, schema, count, seed).tolist())
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fairveil._utils.randomness import Seeds
-from fairveil.data.images import PictureSchema
+from fairveil.data.images import ImageSchema
 from fairveil.data.layout import Layout
 from fairveil.data.schema import Schema
 from fairveil.encoders.architecture import Architecture, Signature
@@ -72,7 +72,7 @@ class Matrix(Architecture):
             return f"would need {_combinations(layout)} combinations of categories, more than {MOST_CELLS}. {remedy}"
         return None
 
-    def fitted(self, x: Tensor, schema: Schema | PictureSchema, seeds: Seeds) -> Self:
+    def fitted(self, x: Tensor, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
         """With a codebook, if it needs one."""
         return replace(self, codebook=learn_codebook(x, schema, self.n_cells, seeds.number()))
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fairveil._utils.progress import progress
 from fairveil._utils.randomness import Seeds
-from fairveil.data.images import PictureSchema
+from fairveil.data.images import ImageSchema
 from fairveil.data.schema import Schema
 from fairveil.encoders.architecture import Architecture, Signature
 from fairveil.encoders.codebook import check_cells, learn_codebook
@@ -85,7 +85,7 @@ class Partition(Architecture):
                     "'hamming', or 'squared' where all columns are numbers.")  # fmt: skip
         return None
 
-    def fitted(self, x: Tensor, schema: Schema | PictureSchema, seeds: Seeds) -> Self:
+    def fitted(self, x: Tensor, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
         """With a codebook."""
         return replace(self, codebook=learn_codebook(x, schema, self.n_cells, seeds.number()))
 

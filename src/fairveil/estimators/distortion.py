@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fairveil._utils.errors import BudgetNotMet
 from fairveil._utils.randomness import Seeds
-from fairveil.data.images import PictureSchema, rows_at_once, unpack
+from fairveil.data.images import ImageSchema, rows_at_once, unpack
 from fairveil.data.rows import Rows
 from fairveil.estimators.inputs import Prepared
 from fairveil.objectives import Distortion
@@ -122,7 +122,7 @@ def _as_written(veil: Veil, rows: Rows, original: Tensor, generator: torch.Gener
     """A release of these rows as it would be written."""
     release = veil.release(rows.x, rows.sensitive, generator)
     # Images are as released already: whole 255ths, or real numbers.
-    if isinstance(veil.schema, PictureSchema) or not veil.encoder.signature.sampled:
+    if isinstance(veil.schema, ImageSchema) or not veil.encoder.signature.sampled:
         return release
     # To a table and back: what counts is the table.
     values = veil.codec.encode(veil.codec.decode(release.values))

@@ -13,7 +13,7 @@ from fairveil._utils.errors import BudgetNotMet, BudgetWarning, InputError, must
 from fairveil.auditing import Certificate
 from fairveil.auditing.certificate import certify_from
 from fairveil.data.frames import read_columns
-from fairveil.data.images import Pictures, PictureSchema, is_pictures, read_pictures
+from fairveil.data.images import Images, ImageSchema, is_images, read_image_batch
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import HandleUnknown
 from fairveil.encoders import (
@@ -35,7 +35,7 @@ from fairveil.estimators.inputs import (
     draw_source,
     given_sensitive,
     prepare,
-    prepare_pictures,
+    prepare_images,
     read_sensitive,
     split_sensitive,
 )
@@ -220,12 +220,12 @@ class FairEncoder(TableTransformer):
     ) -> Prepared:
         per_column = bool(settings.training.per_column_adversaries)
         aims = Aims(make_loss(self.loss), self.target_weight, self.sees_sensitive, per_column)
-        if is_pictures(X):
-            pictures = self._read_pictures(X)
+        if is_images(X):
+            images = self._read_images(X)
             if self.schema is not None or self.sensitive_columns is not None:
                 raise InputError("Images have no columns: leave 'schema' and 'sensitive_columns' out.")
             self._fitted_rows: FittedRows | None = None  # only a table can be certified
-            return prepare_pictures(pictures, read_sensitive(pictures, [], sensitive_features), y, aims)
+            return prepare_images(images, read_sensitive(images, [], sensitive_features), y, aims)
         table = self._read(X, reset=True)
         inside = split_sensitive(table, self.sensitive_columns, self.schema)
         prepared = prepare(
@@ -241,10 +241,10 @@ class FairEncoder(TableTransformer):
         self._fitted_rows = FittedRows.of(prepared.original)
         return prepared
 
-    def _read_pictures(self, X: Any) -> Pictures:
-        pictures = read_pictures(X)
-        self.n_features_in_ = int(np.prod(pictures.array.shape[1:]))
-        return pictures
+    def _read_images(self, X: Any) -> Images:
+        images = read_image_batch(X)
+        self.n_features_in_ = int(np.prod(images.array.shape[1:]))
+        return images
 
     def _adopt(self, trained: Trained) -> Self:
         self.veil_: Veil = trained.veil
@@ -265,7 +265,7 @@ class FairEncoder(TableTransformer):
         }
 
     @property
-    def schema_(self) -> Schema | PictureSchema:
+    def schema_(self) -> Schema | ImageSchema:
         """The schema of the fitted table."""
         check_is_fitted(self, "veil_")
         return self.veil_.schema
@@ -280,11 +280,11 @@ class FairEncoder(TableTransformer):
             S, if the encoder sees it.
         """
         check_is_fitted(self, "veil_")
-        if isinstance(self.veil_.schema, PictureSchema):
-            pictures = read_pictures(X)
-            shown = given_sensitive(self.veil_, pictures, sensitive_features, "transform")
-            source = draw_source(self.random_state, type(self).__name__, pictures, shown)
-            return self.veil_.apply_to_pictures(pictures, shown, source)
+        if isinstance(self.veil_.schema, ImageSchema):
+            images = read_image_batch(X)
+            shown = given_sensitive(self.veil_, images, sensitive_features, "transform")
+            source = draw_source(self.random_state, type(self).__name__, images, shown)
+            return self.veil_.apply_to_images(images, shown, source)
         table = self._read(X, reset=False)
         secret = given_sensitive(self.veil_, table, sensitive_features, "transform")
         source = draw_source(self.random_state, type(self).__name__, table.arrow, secret)

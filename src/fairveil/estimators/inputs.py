@@ -16,7 +16,8 @@ from fairveil._utils.errors import InputError, must_be
 from fairveil._utils.randomness import ByteSource, KeyedStream, SystemRandom, whole_number_bytes
 from fairveil.data.columns import family_of
 from fairveil.data.frames import Table, is_copy, missing_mask, read_columns
-from fairveil.data.images import PictureCodec, Pictures, PictureSchema
+from fairveil.data.images import ImageCodec, Images, ImageSchema
+from fairveil.data.kinds import is_class
 from fairveil.data.rows import Rows
 from fairveil.data.schema import Schema
 from fairveil.data.sensitive import Sensitive, describe_sensitive
@@ -25,8 +26,6 @@ from fairveil.objectives import LogLoss, Loss, SquaredLoss
 from fairveil.training import Target, Task
 from fairveil.veil import Veil
 
-#: A numeric target with at most this many whole values is a class, otherwise a number to be predicted.
-_MOST_TASK_CLASSES = 20
 FEWEST_TABLE_ROWS = 10
 
 Budget = float | dict[str, float]
@@ -39,7 +38,7 @@ class Prepared:
     original: the rows with numbers as the caller has them, from which distortion is counted.
     """
 
-    schema: Schema | PictureSchema
+    schema: Schema | ImageSchema
     sensitive: Sensitive
     rows: Rows
     original: Tensor
@@ -63,7 +62,7 @@ def split_sensitive(table: Table, columns: Sequence[str | int] | None, schema: S
     return names
 
 
-def read_sensitive(table: Table | Pictures, inside: list[str], given: Any) -> pa.Table:
+def read_sensitive(table: Table | Images, inside: list[str], given: Any) -> pa.Table:
     """S as a table, from the columns of X named so or from `sensitive_features`; exactly one of them."""
     if inside and given is not None:
         raise InputError(
@@ -82,7 +81,7 @@ def read_sensitive(table: Table | Pictures, inside: list[str], given: Any) -> pa
     return secret
 
 
-def given_sensitive(veil: Veil, table: Table | Pictures, given: Any, method: str) -> pa.Table | None:
+def given_sensitive(veil: Veil, table: Table | Images, given: Any, method: str) -> pa.Table | None:
     """S for a fitted encoder, as a table: from the caller, or from the columns of X that hold it; None if not seen."""
     if not veil.sees_sensitive:
         if given is not None:
@@ -107,11 +106,11 @@ class Aims:
     per_column: bool
 
 
-def prepare_pictures(pictures: Pictures, secret: pa.Table, y: Any, aims: Aims) -> Prepared:
+def prepare_images(images: Images, secret: pa.Table, y: Any, aims: Aims) -> Prepared:
     """Check images and what belongs to them, and encode it all."""
-    _check_rows(len(pictures))
-    schema = PictureSchema.of(pictures)
-    x = PictureCodec(schema).encode(pictures)
+    _check_rows(len(images))
+    schema = ImageSchema.of(images)
+    x = ImageCodec(schema).encode(images)
     return _prepared(schema, x, x, secret, y, aims)
 
 
@@ -150,7 +149,7 @@ def _check_rows(rows: int) -> None:
 
 
 def _prepared(
-    schema: Schema | PictureSchema, x: Tensor, original: Tensor, secret: pa.Table, y: Any, aims: Aims
+    schema: Schema | ImageSchema, x: Tensor, original: Tensor, secret: pa.Table, y: Any, aims: Aims
 ) -> Prepared:
     sensitive = describe_sensitive(secret, discrete=aims.loss.discrete)
     secrets_, outputs = _secrets(sensitive, secret, aims.per_column)
@@ -160,7 +159,7 @@ def _prepared(
     return Prepared(schema, sensitive, Rows(x, shown, secrets_, truths), original, tasks, tuple(targets))
 
 
-def check_budget(owner: str, budget: Any, schema: Schema | PictureSchema) -> Budget:
+def check_budget(owner: str, budget: Any, schema: Schema | ImageSchema) -> Budget:
     """A positive number, or a mapping from each kind of column that is encoded to one."""
     if isinstance(budget, dict):
         kinds = _kinds(schema)
@@ -190,9 +189,7 @@ def seed_from(random_state: Any, owner: str = "FairEncoder") -> int:
     raise InputError(_no_random_state(random_state, owner))
 
 
-def draw_source(
-    random_state: Any, owner: str, table: pa.Table | Pictures, secret: pa.Table | None = None
-) -> ByteSource:
+def draw_source(random_state: Any, owner: str, table: pa.Table | Images, secret: pa.Table | None = None) -> ByteSource:
     """The randomness of one release. Never a torch generator: its 32 bits can be searched.
 
     With None it is the operating system's. With an int, the same table gets the same draw, and another table another:
@@ -217,9 +214,9 @@ def _no_random_state(random_state: Any, owner: str) -> str:
     return must_be(owner, "random_state", "None, a whole number >= 0 or a numpy generator", random_state)
 
 
-def _content(part: pa.Table | Pictures) -> bytes:
+def _content(part: pa.Table | Images) -> bytes:
     """A digest of all values."""
-    if isinstance(part, Pictures):
+    if isinstance(part, Images):
         return hashlib.sha256(np.ascontiguousarray(part.array).data).digest()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, part.schema) as writer:
@@ -292,13 +289,13 @@ def _task(name: str, column: pa.ChunkedArray, weight: float) -> tuple[Task, Tens
     number = family_of(column.type) == "number"
     if number and not np.isfinite(values.astype(np.float64)).all():
         raise InputError(f"The target {name!r} holds infinity. Replace it by a number.")
-    if number and (len(distinct) > _MOST_TASK_CLASSES or np.any(distinct != np.round(distinct))):
+    if not is_class(column):
         standard = (values - values.mean()) / values.std()
         return Task(weight, SquaredLoss(), 1), torch.from_numpy(standard.astype(np.float32)).unsqueeze(1)
     return Task(weight, LogLoss(), len(distinct)), torch.from_numpy(codes.astype(np.int64))
 
 
-def _kinds(schema: Schema | PictureSchema) -> set[str]:
+def _kinds(schema: Schema | ImageSchema) -> set[str]:
     layout = schema.layout
     groups = [group for group in layout.groups if group.column.role == "encode"]
     categorical = {"categorical"} if any(g.number is None or g.column.missing for g in groups) else set()

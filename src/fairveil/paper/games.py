@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fairveil._utils.errors import BudgetWarning
-from fairveil.data.images import read_pictures
+from fairveil.data.images import read_image_batch
 from fairveil.estimators import FairEncoder, FairFrontier
 from fairveil.paper.results import Store
 from fairveil.training import Training
@@ -34,9 +34,11 @@ def train_members(
     return members
 
 
-def release_pictures(veil: Veil, images: NDArray[np.generic], s: pd.DataFrame | None, draw: int) -> NDArray[np.generic]:
+def release_image_batch(
+    veil: Veil, images: NDArray[np.generic], s: pd.DataFrame | None, draw: int
+) -> NDArray[np.generic]:
     """One draw of censored images; the same number draws the same again."""
-    return veil.apply_to_pictures(read_pictures(images), _shown(veil, s), torch.Generator().manual_seed(draw))
+    return veil.apply_to_images(read_image_batch(images), _shown(veil, s), torch.Generator().manual_seed(draw))
 
 
 def release_table(veil: Veil, table: pd.DataFrame, s: pd.DataFrame | None, draw: int) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from fairveil.baselines.noise import analytic_gaussian_epsilon, gaussian_epsilon
 from fairveil.datasets import ImageSplit, load_genki
 from fairveil.estimators import FairEncoder
 from fairveil.paper.fresh import Fresh, Sample, embedded_information, strongest
-from fairveil.paper.games import measured, of_training, release_pictures, train_members
+from fairveil.paper.games import measured, of_training, release_image_batch, train_members
 from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
 
 PIXELS = 256
@@ -180,7 +180,7 @@ class Bench:
 
     def of_member(self, trained: FairEncoder) -> dict[str, Any]:
         """Release, with further draws of the training images, and measure."""
-        draws, tests = ([release_pictures(trained.veil_, part.X, None, 2 * draw + half)
+        draws, tests = ([release_image_batch(trained.veil_, part.X, None, 2 * draw + half)
                          for draw in range(self.sizes.draws)]
                         for half, part in enumerate((self.train, self.test)))  # fmt: skip
         return {**self.measure(Released(draws, tests)), **of_training(trained)}
@@ -203,7 +203,7 @@ def run(folder: Path, profile: Profile, tell: Callable[[str], None], *, progress
         found[name], members = measured(store, name, keys, train, bench.of_member, anew=lacks and shown)
         if members and shown:
             chosen = bench.test.take(bench.typical())
-            faces = [release_pictures(member.veil_, chosen.X, None, 0) for member in members]
+            faces = [release_image_batch(member.veil_, chosen.X, None, 0) for member in members]
             _draw_faces(folder / FACES, chosen, faces, sizes.budgets)
     for kind in ("Laplace", "Gaussian"):
         found[kind] = {}

@@ -22,7 +22,7 @@ from fairveil.datasets.utkface import AGES, ETHNICITIES, GENDERS
 from fairveil.estimators import FairEncoder
 from fairveil.metrics import absolute_error_cdf, demographic_parity_gap
 from fairveil.paper.fresh import Fresh, Sample, strongest
-from fairveil.paper.games import measured, of_training, release_pictures, train_members
+from fairveil.paper.games import measured, of_training, release_image_batch, train_members
 from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
 from fairveil.paper.vgg import WEIGHTS, vgg_features
 
@@ -151,7 +151,7 @@ class Bench:
 
     def of_member(self, trained: FairEncoder) -> dict[str, Any]:
         """Release the faces and measure."""
-        releases: list[Images] = [release_pictures(trained.veil_, part.X, part.S, i)
+        releases: list[Images] = [release_image_batch(trained.veil_, part.X, part.S, i)
                                   for i, part in enumerate((self.some, self.test))]  # fmt: skip
         train, test = releases
         changed = _distortion(test, self.test.X)
@@ -333,7 +333,7 @@ def _draw_faces(path: Path, bench: Bench, members: Sequence[FairEncoder]) -> Non
     chosen = bench.test.take(bench.typical())
     rows: list[tuple[str, Images]] = [("original", chosen.X)]
     for budget, trained in zip(bench.sizes.budgets, members, strict=True):
-        rows.append((f"{budget:g}", release_pictures(trained.veil_, chosen.X, chosen.S, 0)))
+        rows.append((f"{budget:g}", release_image_batch(trained.veil_, chosen.X, chosen.S, 0)))
     canvas = Canvas(figsize=(13, 1.0 * len(rows)), layout="constrained")
     grid = canvas.subplots(len(rows), len(chosen), squeeze=False)
     for line, (label, images) in zip(grid, rows, strict=True):

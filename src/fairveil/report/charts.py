@@ -1,4 +1,4 @@
-"""Pictures of an audit, as data URIs. Text in them is drawn, so nothing in it can act."""
+"""Images of an audit, as data URIs. Text in them is drawn, so nothing in it can act."""
 
 import base64
 import io

@@ -66,6 +66,9 @@ class Achieved:
             raise ValueError("a bound must hold finite numbers")
         if not all(value is None or _is_finite(value) for value in optional.values()):
             raise ValueError("a bound must hold finite numbers")
+        share = optional["changed"]
+        if rows < 0 or not 0 < numbers["confidence"] < 1 or (share is not None and not 0 <= share <= 1):
+            raise ValueError("a bound must hold a number of rows, and shares between 0 and 1")
         parts = {str(name): cls.from_dict(part) for name, part in values["parts"].items()}
         return cls(numbers["mean"], math.inf if optional["upper"] is None else optional["upper"], optional["bound"],
                    rows, numbers["confidence"], parts, numbers["lost"], optional["changed"])  # fmt: skip

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fairveil._utils.errors import InputError, VeilFileError
 from fairveil._utils.randomness import RandomSource, source_of_rows
-from fairveil.data.images import PictureCodec, Pictures, PictureSchema, rows_at_once, unpack
+from fairveil.data.images import ImageCodec, Images, ImageSchema, rows_at_once, unpack
 from fairveil.data.schema import Schema
 from fairveil.data.sensitive import Sensitive
 from fairveil.data.table_codec import Codec, EncodedRows, HandleUnknown
@@ -24,7 +24,7 @@ from fairveil.objectives.released import ReleasedBatch
 class Veil:
     """A fitted, frozen encoder of one member."""
 
-    schema: Schema | PictureSchema
+    schema: Schema | ImageSchema
     sensitive: Sensitive
     encoder: Encoder
     handle_unknown: HandleUnknown = "error"
@@ -84,14 +84,14 @@ class Veil:
         """Columns that are released as they are, to the last digit."""
         return frozenset(column.name for column in self.schema.columns if column.role in ("keep", "pass"))
 
-    def apply_to_pictures(self, pictures: Pictures, sensitive: pa.Table | None, source: RandomSource) -> np.ndarray:
+    def apply_to_images(self, images: Images, sensitive: pa.Table | None, source: RandomSource) -> np.ndarray:
         """Censored images, of the size, the channels and the kind of pixel that they came with."""
-        assert isinstance(self.schema, PictureSchema)
-        codec = PictureCodec(self.schema)
-        values = self.values(codec.encode(pictures), self.shown(len(pictures), sensitive), source)
+        assert isinstance(self.schema, ImageSchema)
+        codec = ImageCodec(self.schema)
+        values = self.values(codec.encode(images), self.shown(len(images), sensitive), source)
         if not self.encoder.signature.sampled:  # real numbers, anywhere
-            return codec.decode(values)[..., 0] if pictures.grey else codec.decode(values)
-        return pictures.like_origin(codec.decode(values))
+            return codec.decode(values)[..., 0] if images.grey else codec.decode(values)
+        return images.like_origin(codec.decode(values))
 
     def shown(self, rows: int, sensitive: pa.Table | None) -> Tensor | None:
         """S as the encoder sees it, (rows, sensitive width); None if it does not."""
@@ -105,7 +105,7 @@ class Veil:
 
     def output_names(self) -> list[str]:
         """The columns of a release, in order; of images, their pixels."""
-        if isinstance(self.schema, PictureSchema):
+        if isinstance(self.schema, ImageSchema):
             return [f"pixel{i}" for i in range(self.schema.pixels)]
         if self.encoder.signature.sampled:
             return [column.name for column in self.schema.released]
@@ -129,8 +129,8 @@ class Veil:
         """Build from what `to_parts` gave; refuses weights that do not fit the manifest."""
         try:
             described = manifest["schema"]
-            schema: Schema | PictureSchema = (
-                PictureSchema.from_dict(described) if "images" in described else Schema.from_dict(described)
+            schema: Schema | ImageSchema = (
+                ImageSchema.from_dict(described) if "images" in described else Schema.from_dict(described)
             )
             sensitive = Sensitive.from_dict(manifest["sensitive"])
             _refuse_contradictions(schema, sensitive, manifest)
@@ -144,7 +144,7 @@ class Veil:
         return cls(schema, sensitive, encoder.requires_grad_(False).eval(), manifest["handle_unknown"])
 
 
-def _refuse_contradictions(schema: Schema | PictureSchema, sensitive: Sensitive, manifest: dict[str, Any]) -> None:
+def _refuse_contradictions(schema: Schema | ImageSchema, sensitive: Sensitive, manifest: dict[str, Any]) -> None:
     """A veil that says it hides S and releases it, or that does not say what it must, is a forgery."""
     hidden = {column.name for column in sensitive.columns}
     told = [column.name for column in schema.columns if column.name in hidden and column.role in ("keep", "pass")]

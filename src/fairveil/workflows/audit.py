@@ -18,9 +18,9 @@ from fairveil.auditing import AuditResult, Certificate, audit
 from fairveil.auditing.attackers import Profile, check_profile
 from fairveil.data.columns import Family
 from fairveil.data.images import image_names, read_images
+from fairveil.data.kinds import with_guessed_type
 from fairveil.objectives.distortion import KINDS
 from fairveil.objectives.released import ReleasedBatch
-from fairveil.workflows.inspect import with_guessed_type
 from fairveil.workflows.labels import folder_digest, labels_of
 from fairveil.workflows.reading import TableFile, is_text, open_table
 from fairveil.workflows.release.card import card_path, read_card

@@ -16,6 +16,7 @@ from fairveil._utils.errors import BudgetWarning, InputError
 from fairveil.auditing import probe
 from fairveil.data.columns import Family
 from fairveil.data.images import image_names
+from fairveil.data.kinds import joint_labels
 from fairveil.data.schema import Schema
 from fairveil.data.sensitive import rare_values
 from fairveil.encoders import Architecture, make_architecture
@@ -243,8 +244,8 @@ def _compared(
     targets: Sequence[str],
 ) -> dict[str, Any]:
     """What fresh models find of S (its joint value) and of the targets, on rows the encoder was not fitted on."""
-    truth = table.select([*names, *targets]).to_pandas().astype(str)
-    secret = truth[list(names)].agg(" & ".join, axis=1).to_numpy()
+    secret = joint_labels(table.select(list(names)))
+    truth = table.select(list(targets)).to_pandas().astype(str)
     numbers = released.select_dtypes("number").columns
     released = released.assign(**{name: released[name].fillna(-1) for name in numbers})
     train, test = released.iloc[learned], released.iloc[judged]

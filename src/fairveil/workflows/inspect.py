@@ -12,12 +12,13 @@ import yaml
 
 from fairveil._utils.atomic import refuse_special
 from fairveil._utils.errors import InputError
-from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Column, Family, family_of, shown
+from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Column, family_of, shown
 from fairveil.data.dependencies import Dependency, find_dependencies
 from fairveil.data.frames import missing_mask
 from fairveil.data.infer import infer_column
+from fairveil.data.kinds import joint_labels, with_guessed_type
 from fairveil.data.schema import Schema
-from fairveil.workflows.reading import TableFile, converted
+from fairveil.workflows.reading import TableFile
 from fairveil.workflows.sampling import MOST_ROWS, sample_rows
 
 #: Bytes of a schema or configuration file, at most.
@@ -109,7 +110,7 @@ def inspect_file(source: TableFile, sensitive: Sequence[str] = (), *, seed: int 
     table, rows = sample_rows(source, [n for n in source.names if n not in source.nested], {}, MOST_ROWS, seed)
     if source.kind == "csv":
         table = pa.table({name: with_guessed_type(table[name]) for name in table.column_names})
-    secret = _joint_codes(table, sensitive)
+    secret = np.unique(joint_labels(table.select(list(sensitive))), return_inverse=True)[1] if sensitive else None
     majority = None if secret is None else float(np.bincount(secret).max() / len(secret))
     found = tuple(
         _inspect_column(name, table[name], name in sensitive, secret, majority) for name in table.column_names
@@ -124,33 +125,6 @@ def inspect_file(source: TableFile, sensitive: Sequence[str] = (), *, seed: int 
     columns, rules = find_dependencies([each.column for each in found], table)
     found = tuple(replace(each, column=column) for each, column in zip(found, columns, strict=True))
     return Inspection(source.path.name, rows, found, tuple(sensitive), majority, rules)
-
-
-def with_guessed_type(text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of text as numbers or truth values, if every cell is one."""
-    present = pc.drop_null(text)
-    truth = pc.all(pc.is_in(pc.utf8_lower(present), pa.array(["true", "false"]))).as_py()
-    family: Family = "boolean" if truth else "number"
-    values, wrong = converted(text, family)
-    if wrong or not len(present):
-        return text
-    return _whole(values) if family == "number" else values
-
-
-def _whole(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    numbers = pc.drop_null(values)
-    whole = pc.all(pc.equal(numbers, pc.floor(numbers))).as_py()
-    small = pc.all(pc.less(pc.abs(numbers), 2.0**53)).as_py()
-    return values.cast(pa.int64()) if whole and small else values
-
-
-def _joint_codes(table: pa.Table, sensitive: Sequence[str]) -> np.ndarray | None:
-    if not sensitive:
-        return None
-    text = [pc.fill_null(table[name].cast(pa.string()), "(missing)").to_numpy() for name in sensitive]
-    return np.asarray(
-        np.unique(np.array(["\x1f".join(row) for row in zip(*text, strict=True)]), return_inverse=True)[1]
-    )
 
 
 def _inspect_column(

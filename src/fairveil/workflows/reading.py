@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from fairveil._utils.errors import InputError, rows_named
 from fairveil.data.columns import Family, name_problem, shown
 from fairveil.data.frames import plain_column
+from fairveil.data.kinds import from_text
 
 Kind = Literal["csv", "parquet"]
 
@@ -38,7 +39,6 @@ _PARQUET_ROWS, _MOST_TEXT, _MOST_RATIO = 16_384, 2**28, 1000
 _MOST_THRIFT = 2**24
 #: Cells of a CSV file that mean "no value".
 NULL_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
-_TRUE, _FALSE = ("true", "True", "TRUE", "1"), ("false", "False", "FALSE", "0")
 _FOREIGN = {
     b"\x1f\x8b": "compressed by gzip",
     b"PK\x03\x04": "a zip archive (perhaps a spreadsheet)",
@@ -143,7 +143,7 @@ class TableFile:
                 continue
             text = pc.utf8_trim_whitespace(table[name])
             text = pc.if_else(pc.is_in(text, pa.array(NULL_WORDS)), pa.scalar(None, pa.string()), text)
-            column, wrong = converted(text, families.get(name, "string"))
+            column, wrong = from_text(text, families.get(name, "string"))
             columns[name] = column
             if wrong:
                 problems.append(
@@ -261,27 +261,6 @@ def _checked_names(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     if problems:
         raise InputError(problems)
     return tuple(names)
-
-
-def converted(text: pa.ChunkedArray, family: Family) -> tuple[pa.ChunkedArray, list[int]]:
-    """Text as values of a family, and the positions of the cells that are none (empty when all is well)."""
-    if family == "string":
-        return text, []
-    if family == "boolean":
-        yes, no = (pc.is_in(text, pa.array(words)) for words in (_TRUE, _FALSE))
-        values = pc.if_else(pc.or_(yes, no), yes, pa.scalar(None, pa.bool_()))
-        return values, _positions(pc.and_(pc.is_valid(text), pc.is_null(values)))
-    try:
-        return text.cast(pa.float64()), []
-    except pa.ArrowInvalid:
-        return text, _positions(pc.invert(pc.fill_null(pc.match_substring_regex(text, _NUMBER), True))) or [0]
-
-
-_NUMBER = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$"
-
-
-def _positions(mask: pa.ChunkedArray) -> list[int]:
-    return [int(i) for i in pc.indices_nonzero(mask).to_pylist()]
 
 
 def _rebatched(parts: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:

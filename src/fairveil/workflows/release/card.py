@@ -14,7 +14,7 @@ from fairveil._utils.atomic import refuse_special, write_whole
 from fairveil._utils.errors import InputError
 from fairveil.auditing import AuditResult, Certificate
 from fairveil.data.columns import shown
-from fairveil.data.images import PictureSchema
+from fairveil.data.images import ImageSchema
 from fairveil.estimators import FairEncoder
 from fairveil.veil.archive import few_parts
 from fairveil.workflows.release.job import FEWEST_TOLD, Options, Told
@@ -71,7 +71,7 @@ def make_card(
     """
     veil = encoder.veil_
     columns = [{"name": c.name, "role": c.role, "kind": c.kind} for c in veil.schema.columns if c.released]
-    shape = "x".join(map(str, veil.schema.shape)) if isinstance(veil.schema, PictureSchema) else None
+    shape = "x".join(map(str, veil.schema.shape)) if isinstance(veil.schema, ImageSchema) else None
     tellable = told.rows >= FEWEST_TOLD
     distortion = {kind: round(value, 2) for kind, value in told.distortion.items()} if tellable else {}
     return {

@@ -12,6 +12,7 @@ from fairveil._utils.atomic import refuse_overwriting, sha256_of
 from fairveil._utils.errors import InputError
 from fairveil._utils.randomness import SystemRandom
 from fairveil.auditing import probe
+from fairveil.data.kinds import joint_labels
 from fairveil.data.schema import Schema
 from fairveil.estimators import FairEncoder, load
 from fairveil.workflows.reading import open_table
@@ -88,7 +89,7 @@ def together(job: Job, releases: int) -> dict[str, Any] | None:
     table, _ = sample_rows(job.source, columns, job.families, _MOST_ATTACKED, seed=0)
     if table.num_rows < _FEWEST_ATTACKED:
         return {"text": f"not measured on fewer than {_FEWEST_ATTACKED} rows.", "releases": releases}
-    truth = table.select(names).to_pandas().astype(str).agg(" & ".join, axis=1).to_numpy()
+    truth = joint_labels(table.select(names))
     drawn = [_drawn(job, table) for _ in range(releases)]
     half = np.random.default_rng(0).permutation(table.num_rows)
     found = [_found(frames, truth, half) for frames in ([drawn[0]], drawn)]

@@ -13,7 +13,7 @@ import numpy as np
 from fairveil._utils.atomic import PRIVATE, put_in_place, replacing, sha256_of, sync
 from fairveil._utils.errors import InputError
 from fairveil._utils.progress import progress
-from fairveil.data.images import Pictures, PictureSchema, image_names, read_images, rows_at_once
+from fairveil.data.images import Images, ImageSchema, image_names, read_images, rows_at_once
 from fairveil.estimators import FairEncoder
 from fairveil.workflows.labels import folder_digest, labels_of
 from fairveil.workflows.release.job import (
@@ -60,7 +60,7 @@ class ImageJob:
 
 def release_images(job: ImageJob, before_naming: Callable[[Told], None]) -> Told | None:
     """Write a censored copy of a folder. The target appears when it is complete."""
-    if not isinstance(job.encoder.veil_.schema, PictureSchema):
+    if not isinstance(job.encoder.veil_.schema, ImageSchema):
         raise InputError("This veil was fitted to a table, not to images.")
     if job.encoder.veil_.sees_sensitive and job.labels is None:
         raise InputError("This encoder sees S: pass --labels, a table with the columns 'file' and S.")
@@ -128,7 +128,7 @@ def _draw_images(
     Gives the sketch of the originals, the squares and the number of changed images, and the hash of each original.
     """
     veil, schema = job.encoder.veil_, job.encoder.veil_.schema
-    assert isinstance(schema, PictureSchema)
+    assert isinstance(schema, ImageSchema)
     secret_columns = [column.name for column in veil.sensitive.columns]
     sketch, squares, changed = Sketch.empty(), 0.0, 0
     every = np.zeros(len(names), dtype=np.uint64)
@@ -151,7 +151,7 @@ def _draw_images(
                 if veil.sees_sensitive and job.labels is not None:
                     secret = labels_of(job.labels, files, secret_columns)
                 source = random_source(job.options, 0, start)
-                drawn = veil.apply_to_pictures(Pictures(original, grey=False), secret, source)
+                drawn = veil.apply_to_images(Images(original, grey=False), secret, source)
                 released = _saved(drawn, targets)
             difference = (released.astype(np.float64) - original) / 255.0
             squares += float(np.square(difference).sum())
