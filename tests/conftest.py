@@ -1,11 +1,9 @@
 """Fixtures that several test files share."""
 
 import pytest
-import torch
 
 from helpers import people
-
-torch.set_num_threads(2)
+from releases import fitted, table, write
 
 
 @pytest.fixture(autouse=True)
@@ -20,3 +18,19 @@ def state_folder(tmp_path_factory, monkeypatch):
 def small():
     """(X, S, y) of 600 people."""
     return people()
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """A folder with a table of 900 people and a veil, which no test writes to."""
+    folder = tmp_path_factory.mktemp("made")
+    fitted(write(folder, table()), folder / "sex.veil")
+    return folder
+
+
+@pytest.fixture
+def place(made, tmp_path):
+    """A folder of the test's own with the table, and the veil without a ledger."""
+    for name in ("people.csv", "sex.veil"):
+        (tmp_path / name).write_bytes((made / name).read_bytes())
+    return tmp_path

@@ -34,28 +34,12 @@ from fairveil.workflows.release import tables as streaming
 from fairveil.workflows.release.card import card_path
 from fairveil.workflows.release.ledger import Entry, Ledger
 from fairveil.workflows.release.sketch import SIZE, Sketch, row_hashes
-from fairveil.workflows.release.workspace import workplace
+from fairveil.workflows.release.workspace import workspace
 from fairveil.workflows.writing import neutralised
 from helpers import QUICK
 from releases import CANARY_NUMBER, CANARY_TEXT, advantage, fitted, proposed, table, write
 
 QUIET = Options(show_progress=False, workers=1)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("made")
-    path = write(folder, table())
-    fitted(path, folder / "sex.veil")
-    return folder
-
-
-@pytest.fixture
-def place(made, tmp_path):
-    """A folder of its own with the table, and the veil without a ledger."""
-    for name in ("people.csv", "sex.veil"):
-        (tmp_path / name).write_bytes((made / name).read_bytes())
-    return tmp_path
 
 
 def released(place, target="out.parquet", source="people.csv", **options):
@@ -166,7 +150,7 @@ def test_a_full_disk_leaves_the_old_file(place, monkeypatch, where):
 
 def test_one_of_two_writers_wins(place):
     with (
-        workplace(place / "out.csv", {"private": {}}, resume=False),
+        workspace(place / "out.csv", {"private": {}}, resume=False),
         pytest.raises(InputError, match="Another process is writing"),
     ):
         released(place, "out.csv")

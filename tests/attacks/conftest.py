@@ -1,21 +1,18 @@
-"""A table on disk and a veil fitted to it: what every attack starts from."""
+"""What several attacks share."""
 
 import pytest
 
-from releases import fitted, table, write
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory):
-    """A folder with a table of 900 people and a veil, which no test writes to."""
-    folder = tmp_path_factory.mktemp("made")
-    fitted(write(folder, table()), folder / "sex.veil")
-    return folder
-
 
 @pytest.fixture
-def place(made, tmp_path):
-    """A folder of the test's own with the table, and the veil without a ledger."""
-    for name in ("people.csv", "sex.veil"):
-        (tmp_path / name).write_bytes((made / name).read_bytes())
-    return tmp_path
+def run(monkeypatch, capsys):
+    """Runs a verb in this process: its exit code, and all that it said."""
+    from fairveil.cli import main
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["fairveil", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return ended.value.code, said.out + said.err
+
+    return call

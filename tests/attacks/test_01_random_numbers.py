@@ -89,7 +89,7 @@ def test_no_seed_gives_what_a_classifier_predicted(scene, few_seeds):
 
     before = old_prediction(DRAWN)
     assert [seed for seed in SEEDS if np.array_equal(old_prediction(seed), before)] == [DRAWN]
-    source = draw_source(None, "FairClassifier", read_table(x).arrow)
+    source = draw_source(None, "FairClassifier", read_table(x))
     drawn = model.veil_.values(rows, shown, source).argmax(dim=1).numpy()
     assert not any(np.array_equal(old_prediction(seed), drawn) for seed in SEEDS)
 
@@ -113,7 +113,7 @@ def test_all_bits_of_a_whole_number_and_the_table_count(scene):
 def test_a_numpy_generator_moves_on(scene):
     x, _, _, _ = scene
     for generator in (np.random.default_rng(0), np.random.RandomState(0)):
-        source = [draw_source(generator, "FairEncoder", read_table(x).arrow).uniform(3, 3) for _ in range(2)]
+        source = [draw_source(generator, "FairEncoder", read_table(x)).uniform(3, 3) for _ in range(2)]
         assert not torch.equal(*source)
 
 

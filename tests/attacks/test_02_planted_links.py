@@ -73,7 +73,7 @@ def test_a_folder_of_somebody_else_is_not_used(place, monkeypatch):
     monkeypatch.setattr(unfinished.os, "geteuid", lambda: os.getuid() + 1)
     with (
         pytest.raises(InputError, match="belongs to somebody else"),
-        unfinished.workplace(place / "out.csv", {"private": {}}, resume=False),
+        unfinished.workspace(place / "out.csv", {"private": {}}, resume=False),
     ):
         pass
 

@@ -105,7 +105,7 @@ def test_a_certificate_that_was_changed_is_refused(scene, name):
 
 
 def test_a_card_of_another_file_is_noticed(scene):
-    from fairveil.cli.files import _card_of
+    from fairveil.cli.results import _card_of
 
     (scene / "out.csv").write_bytes((scene / "other-out.csv").read_bytes())
     with pytest.raises(InputError, match="not the file its card was written for"):

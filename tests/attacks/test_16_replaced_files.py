@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairveil._utils.atomic import refuse_overwriting, replacing, sha256_of, write_whole
+from fairveil._utils.atomic import refuse_overwriting, replacing, sha256_of, write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.workflows import Options, Recipe, fit_file, fit_frontier, release_file
 from releases import table, write
@@ -26,7 +26,7 @@ def test_the_old_name_of_a_temporary_report_is_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / ".report.html.partial").symlink_to(victim)
-    page.write_whole(tmp_path / "report.html", b"report")
+    page.write_atomic(tmp_path / "report.html", b"report")
     assert victim.read_text() == "precious"
     assert (tmp_path / "report.html").read_text() == "report"
 
@@ -35,7 +35,7 @@ def test_a_target_that_is_a_link_is_replaced_and_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / "out").symlink_to(victim)
-    write_whole(tmp_path / "out", b"new")
+    write_atomic(tmp_path / "out", b"new")
     assert victim.read_text() == "precious"
     assert not (tmp_path / "out").is_symlink()
 

@@ -10,6 +10,7 @@ from fairveil.workflows import Options, Recipe, fit_file, release_file
 from fairveil.workflows.release import job as asking
 from fairveil.workflows.release import tables as streaming
 from fairveil.workflows.release.ledger import Ledger
+from fairveil.workflows.release.parts import metadata_of, open_part
 
 OPTIONS = Options(show_progress=False, workers=1, resume=True)
 
@@ -87,7 +88,7 @@ def test_parts_that_are_not_in_their_place_are_noticed(interrupted, how, monkeyp
     else:
         monkeypatch.setattr(streaming, "_refuse_changed", lambda *_: None)
         text = first.read_bytes()
-        name = streaming._metadata(streaming._part(first))[b"release"]
+        name = metadata_of(open_part(first))[b"release"]
         first.write_bytes(text.replace(name, b"0" * len(name)))
     with pytest.raises(InputError, match=r"damaged or foreign part|not the file of which"):
         release(interrupted)

@@ -13,20 +13,6 @@ from releases import fitted, table, write
 QUIET = Options(show_progress=False, workers=1)
 
 
-@pytest.fixture
-def run(monkeypatch, capsys):
-    from fairveil.cli import main
-
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["fairveil", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr()
-        return ended.value.code, said.out + said.err
-
-    return call
-
-
 @pytest.mark.parametrize("name", ["[/b]", "[red]town", "town[/]", "[link=http://x]t"])
 def test_markup_in_names_is_text(tmp_path, run, name):
     path = write(tmp_path, table().rename(columns={"town": name}))

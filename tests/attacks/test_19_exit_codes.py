@@ -13,19 +13,6 @@ QUIET = Options(show_progress=False, workers=1)
 DEEP = "[" * 100_000
 
 
-@pytest.fixture
-def run(monkeypatch, capsys):
-    from fairveil.cli import main
-
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["fairveil", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, capsys.readouterr().err
-
-    return call
-
-
 def refused(run, *arguments):
     code, said = run(*arguments)
     assert code == 2, said

@@ -31,7 +31,7 @@ def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, content: bytes, mode: int = PUBLIC) -> None:
+def write_atomic(path: Path, content: bytes, mode: int = PUBLIC) -> None:
     """Write a small file in one go."""
     with replacing(path, mode) as partial:
         partial.write_bytes(content)

@@ -14,7 +14,7 @@ _QUIET = 10.0
 
 
 class Reporter(Protocol):
-    """Told after every step how far the work is."""
+    """ReleaseSummary after every step how far the work is."""
 
     def __call__(self, done: int, note: str = "") -> None:
         """Report."""

@@ -113,11 +113,11 @@ def certify(
 ) -> Certificate:
     """Bound ΔDemP (with `given` = Y, every ΔEO(y)) of any predictor on a release with a finite alphabet.
 
-    cells: the released cell of each row, whole numbers in 0..alphabet-1; one draw a row. With `transition`, instead
+    cells: the released cell of each row, whole numbers in 0..alphabet-1; one draw per row. With `transition`, instead
         the cell of each *input* row.
     trained_on: identifiers of all rows that trained anything in this release (quantiser, encoder, choice of budget);
         `()` states that nothing was trained. rows: identifiers of these rows. A row in both is refused: the encoder
-        may have learned its training rows by heart, and the bound would be false.
+        may have memorised its training rows, and the bound would be false.
     transition: P(released cell | input cell), a matrix, or one for each group where the encoder sees S.
     given: Y, for equalized odds.
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from fairveil._utils.atomic import write_whole
+from fairveil._utils.atomic import write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.auditing.certificate import Certificate
 from fairveil.report import absent, shown_interval, shown_number, write_page
@@ -150,7 +150,7 @@ class AuditResult:
         """As JSON, written to a file if one is named."""
         text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         if path is not None:
-            write_whole(Path(path), text.encode())
+            write_atomic(Path(path), text.encode())
         return text
 
     @classmethod

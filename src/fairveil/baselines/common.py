@@ -62,11 +62,11 @@ class Baseline(ABC):
 
     @abstractmethod
     def own_losses(self, batch: Batch) -> Tensor:
-        """What the encoder's side minimises, one number a member."""
+        """What the encoder's side minimises, one number per member."""
 
     @abstractmethod
     def adversary_losses(self, batch: Batch) -> Tensor:
-        """What the adversary minimises, one number a member, for a fixed encoder."""
+        """What the adversary minimises, one number per member, for a fixed encoder."""
 
     @abstractmethod
     def outputs(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -83,7 +83,7 @@ class Baseline(ABC):
         return torch.tensor(self.weights).repeat_interleave(self.seeds)
 
     def mlp(self, inputs: int, hidden: Sequence[int], outputs: int) -> BatchedMLP:
-        """One network a member."""
+        """One network per member."""
         return BatchedMLP(self.members, inputs, hidden, outputs)
 
     def fit(self, X: Any, y: Any, *, sensitive_features: Any) -> Self:

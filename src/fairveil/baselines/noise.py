@@ -42,8 +42,8 @@ def laplace_epsilon(distortion: float, dimension: int) -> float:
 def gaussian_epsilon(distortion: float, dimension: int, delta: float) -> float:
     """Epsilon of Gaussian noise by the *paper's* formula: 2 d / sqrt(D) sqrt(ln(1.25 / delta)).
 
-    It reproduces Table `tb:genki` and is no guarantee: the classical bound it is taken from has sqrt(2 ln(1.25/delta))
-    and holds for epsilon < 1 only. `analytic_gaussian_epsilon` is the true value.
+    It reproduces Table `tb:genki` and is not a guarantee: the bound it is taken from has sqrt(2 ln(1.25/delta)) and
+    holds for epsilon < 1 only. `analytic_gaussian_epsilon` is the true value.
 
     >>> round(gaussian_epsilon(3, 256, 1e-6), 2)
     1107.57
@@ -97,7 +97,7 @@ class NoiseTransformer(TableTransformer):
         self.schema_: Schema = (self.schema or Schema.infer(table)).without_bins()
         layout = self.schema_.layout
         if layout.groups:
-            source = draw_source(self.random_state, type(self).__name__, table.arrow)
+            source = draw_source(self.random_state, type(self).__name__, table)
             self.deviation_ = self._calibrate(Codec(self.schema_).encode(table.arrow), source)
         else:
             self.deviation_ = math.sqrt(self.budget / max(len(layout.numbers), 1))
@@ -108,7 +108,7 @@ class NoiseTransformer(TableTransformer):
         check_is_fitted(self, "deviation_")
         table = self._read(X, reset=False)
         codec = Codec(self.schema_)
-        source = draw_source(self.random_state, type(self).__name__, table.arrow)
+        source = draw_source(self.random_state, type(self).__name__, table)
         rows = codec.encode(table.arrow)
         noisy = _noisy(rows, self.deviation_ * self._unit(len(rows), rows.shape[1], source), self.schema_.layout)
         return table.like_origin(codec.decode(noisy), keep_types=True)

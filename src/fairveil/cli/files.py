@@ -1,24 +1,23 @@
-"""The verbs of a curator: inspect, fit, frontier, release, audit, certify, card."""
+"""Verbs that make files: inspect, fit, frontier, release."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fairveil import workflows as room
-from fairveil._utils.atomic import refuse_overwriting, sha256_of, write_whole
+from fairveil import workflows
+from fairveil._utils.atomic import sha256_of, write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.cli.app import Json, Quiet, app, printable, show_json
-from fairveil.veil.signing import check_signature, make_key, sign_file
+from fairveil.veil.signing import check_signature
 
 if TYPE_CHECKING:
-    from fairveil.auditing.attackers import Profile
-    from fairveil.workflows.release.ledger import Ledger
+    pass
 
 Sensitive = Annotated[
     list[str] | None,
@@ -42,7 +41,7 @@ Signature = Annotated[
     Path | None, typer.Option(help="Use the veil only if the owner of this public key signed it (see sign).")
 ]
 Person = Annotated[str | None, typer.Option(help="A column that says whose row it is, where people have several rows.")]
-_console = Console(width=None if Console().is_terminal else 120)
+console = Console(width=None if Console().is_terminal else 120)
 
 
 @app.command()
@@ -58,13 +57,13 @@ def inspect(
     """
     if output is not None and output.exists():
         raise InputError(f"{output} exists already, perhaps with roles that you edited. Name another file.")
-    found = room.inspect_file(room.open_table(file), _split(sensitive, file))
+    found = workflows.inspect_file(workflows.open_table(file), split_names(sensitive, file))
     if output is not None:
-        write_whole(output, found.to_yaml().encode())
+        write_atomic(output, found.to_yaml().encode())
     if as_json:
         show_json(found.to_dict())
         return
-    _console.print(_inspected(found))
+    console.print(_inspected(found))
     for rule in found.dependencies:
         typer.echo(f"{rule.by!r} determines {rule.column!r}: a release keeps to that.")
     for name in found.undecided:
@@ -96,9 +95,9 @@ def fit(
     Example: `fairveil fit adult.csv --schema schema.yaml --sensitive sex --budget 1.2 -o sex.veil`
     """
     recipe = _recipe(
-        _split(sensitive, file), schema, labels, architecture, cells, blind, steps, rows, seed, resume, quiet
+        split_names(sensitive, file), schema, labels, architecture, cells, blind, steps, rows, seed, resume, quiet
     )
-    encoder = room.fit_file(file, output, budget, recipe)
+    encoder = workflows.fit_file(file, output, budget, recipe)
     achieved = encoder.distortion_
     if as_json:
         show_json(
@@ -140,9 +139,9 @@ def frontier(
     Example: `fairveil frontier adult.csv -s sex --target salary --budgets 0.5,1,2 -o veils`
     """
     recipe = _recipe(
-        _split(sensitive, file), schema, None, architecture, cells, blind, steps, rows, seed, resume, quiet
+        split_names(sensitive, file), schema, None, architecture, cells, blind, steps, rows, seed, resume, quiet
     )
-    points = room.fit_frontier(file, output, parse_budgets(budgets), recipe, target or ())
+    points = workflows.fit_frontier(file, output, parse_budgets(budgets), recipe, target or ())
     if as_json:
         show_json(json.loads(points.to_json(orient="records", force_ascii=False)))
         return
@@ -152,7 +151,7 @@ def frontier(
     for row in points.to_dict("records"):
         table.add_row(*(f"{v:.4g}" if isinstance(v, float) and v == v else "" if v != v or v is None else str(v)
                         for v in row.values()))  # fmt: skip
-    _console.print(table)
+    console.print(table)
     typer.echo(f"Wrote the veils, frontier.csv and frontier.png to {output}/. Budget 0 is the original data.")
 
 
@@ -190,7 +189,7 @@ def release(
 
     Example: `fairveil release adult.csv --veil sex.veil -o censored.csv`
     """
-    chosen = room.Options(
+    chosen = workflows.Options(
         keep_order=keep_order, again=again, resume=resume, seed=reproducible_insecure, memory=memory, workers=workers,
         remember_order=not forget_order, show_progress=not quiet, person=person, few_rows=few_rows,
         unverified=unverified,
@@ -202,14 +201,15 @@ def release(
     if reproducible_insecure is not None:
         typer.echo("Warning: the noise is drawn from a known seed. This release hides nothing from whoever knows it.",
                    err=True)  # fmt: skip
-    card = room.release_file(file, veil, output, chosen, labels)
+    card = workflows.release_file(file, veil, output, chosen, labels)
     if as_json:
         show_json(card)
         return
     total = card["distortion"]["total"]
     shown = "" if total is None else f", distortion {total:.4g} (budget {card['veil']['budget']})"
     typer.echo(
-        f"Wrote {output}: {card['release']['rows']:,} rows{shown}. Its card: {room.card_path(output).name} and .md."
+        f"Wrote {output}: {card['release']['rows']:,} rows{shown}. "
+        f"Its card: {workflows.card_path(output).name} and .md."
     )
     for text in (*card["release"]["contradicts_the_veil"], *card["release"]["warnings"]):
         typer.echo(f"Warning: {text}", err=True)
@@ -218,153 +218,10 @@ def release(
     typer.echo(f"Keep {veil.name}.ledger to yourself: it knows which row is which.")
 
 
-@app.command()
-def audit(
-    release: Annotated[Path, typer.Argument(help="A released CSV or Parquet file, or a folder of images.")],
-    original: Annotated[Path, typer.Option(help="What it was made from.")],
-    sensitive: Sensitive = None,
-    target: Annotated[
-        list[str] | None, typer.Option(help="A column of the original to predict; may be repeated.")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write the report as one HTML page.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
-    max_advantage: Annotated[
-        float | None, typer.Option(min=0.0, help="Exit with 1 if an attacker's advantage over guessing exceeds this.")
-    ] = None,
-    veil: Annotated[Path | None, typer.Option(help="The veil whose ledger knows the order of the rows.")] = None,
-    labels: Labels = None,
-    same_order: Annotated[bool, typer.Option("--same-order", help="The rows stand as in the original.")] = False,
-    person: Person = None,
-    profile: Annotated[str, typer.Option(help="quick, or full (more attackers, longer).")] = "quick",
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Attack a release with fresh models, and test what it is still good for.
-
-    Exit code 1 if the strongest attacker exceeds --max-advantage, or if a control fails.
-
-    Example: `fairveil audit censored.csv --original adult.csv -s sex --target salary --report audit.html`
-    """
-    for path in (report, save):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise InputError(f"There is no folder {path.parent} to write {path.name} to.")
-    found_card = room.card_path(release)
-    refuse_overwriting(
-        {"report": report, "result": save},
-        {"release": release, "original": original, "veil": veil, "table of labels": labels, "card": found_card,
-         "card's text": found_card.with_suffix(".md")},
-    )  # fmt: skip
-    result = room.audit_file(
-        release, original, _split(sensitive, original), target or (), veil=veil, labels=labels, same_order=same_order,
-        person=person, profile=cast("Profile", profile), show_progress=not quiet,
-    )  # fmt: skip
-    if report is not None:
-        result.to_html(report)
-    if save is not None:
-        result.to_json(save)
-    if found_card.exists() and result.seal:
-        room.write_card(found_card, room.with_audit(_card_of(release), result.to_dict(), _seals(release, veil)))
-    elif found_card.exists():
-        typer.echo("The card was not changed: without the ledger it is not known that these rows belong together.",
-                   err=True)  # fmt: skip
-    if as_json:
-        show_json(result.to_dict())
-    else:
-        result.summary(_console)
-    if not result.valid or (max_advantage is not None and result.max_advantage > max_advantage):
-        if result.valid:
-            typer.echo(f"The strongest attacker's advantage is {result.max_advantage:.4f}, above {max_advantage:g}.",
-                       err=True)  # fmt: skip
-        raise typer.Exit(1)
-
-
-@app.command()
-def certify(
-    file: Annotated[Path, typer.Argument(help="A CSV or Parquet file of rows that were not used in fitting.")],
-    veil: Annotated[Path, typer.Option(help="A veil of --architecture matrix.")],
-    target: Annotated[str | None, typer.Option(help="Certify equalized odds given this column.")] = None,
-    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Of the bound.")] = 0.95,
-    unseen_rows: Annotated[
-        bool, typer.Option("--unseen-rows", help="You vouch that no row was used in fitting.")
-    ] = False,
-    save: Annotated[Path | None, typer.Option(help="Write the certificate as JSON.")] = None,
-    require_signature: Signature = None,
-    as_json: Json = False,
-) -> None:
-    """Bound the unfairness of any predictor on a veil's releases, present or future.
-
-    Example: `fairveil certify fresh.csv --veil sex.veil --unseen-rows --save certificate.json`
-    """
-    refuse_overwriting({"certificate": save}, {"input": file, "veil": veil})
-    if require_signature is not None:
-        check_signature(veil, require_signature)
-    found = room.certify_file(file, veil, target=target, confidence=confidence, unseen_rows=unseen_rows)
-    values = room.sealed_certificate(found, veil) if save is not None else found.to_dict()
-    if save is not None:
-        write_whole(save, (json.dumps(values, indent=1) + "\n").encode())
-    if as_json:
-        show_json(values)
-    else:
-        typer.echo(printable(str(found)))
-
-
-@app.command()
-def card(
-    release: Annotated[Path, typer.Argument(help="A release with its card beside it.")],
-    audit_result: Annotated[
-        Path | None, typer.Option("--audit", help="An audit to add, as audit --save wrote it.")
-    ] = None,
-    certificate: Annotated[Path | None, typer.Option(help="A certificate to add, as certify --save wrote it.")] = None,
-    veil: Annotated[Path | None, typer.Option(help="The veil whose ledger sealed what is added.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Show the card of a release: what was done, measured and certified, and what is not promised.
-
-    Example: `fairveil card censored.csv --audit audit.json`
-    """
-    found = _card_of(release)
-    if audit_result is not None:
-        found = room.with_audit(found, room.read_json(audit_result, "audit"), _seals(release, veil))
-    if certificate is not None:
-        found = _certified(found, certificate, _seals(release, veil))
-    if audit_result is not None or certificate is not None:
-        room.write_card(room.card_path(release), found)
-    if as_json:
-        show_json(found)
-    else:
-        typer.echo(room.card_text(found), nl=False)
-
-
-@app.command()
-def sign(
-    file: Annotated[Path | None, typer.Argument(help="A veil, a release, a card, or any other file.")] = None,
-    key: Annotated[Path | None, typer.Option(help="Sign with this private key: writes FILE.sig.")] = None,
-    check: Annotated[Path | None, typer.Option(help="Check FILE.sig against this public key.")] = None,
-    new_key: Annotated[Path | None, typer.Option(help="Make a private key, and its public half (.pub).")] = None,
-) -> None:
-    """Sign a file, or check who signed it. A veil from somebody else is worth as much as its signature.
-
-    Example: `fairveil sign --new-key curator.key`, `fairveil sign sex.veil --key curator.key`, and whoever uses it:
-    `fairveil release adult.csv --veil sex.veil --require-signature curator.key.pub -o censored.csv`
-    """
-    if new_key is not None:
-        public = make_key(new_key)
-        typer.echo(f"Wrote {new_key}, which nobody else may have, and {public}, to hand on.")
-    if file is None and new_key is None:
-        raise InputError("Name a file to sign with --key, or a new key with --new-key.")
-    if file is not None and (key is None) == (check is None):
-        raise InputError("Say --key to sign the file, or --check to check its signature.")
-    if file is not None and key is not None:
-        typer.echo(f"Wrote {sign_file(file, key)}.")
-    if file is not None and check is not None:
-        check_signature(file, check)
-        typer.echo(f"{file.name} was signed by the owner of {check.name}.")
-
-
-def _split(given: list[str] | None, file: Path) -> list[str]:
+def split_names(given: list[str] | None, file: Path) -> list[str]:
     """Names of columns: each option one, or several separated by commas. A name may itself hold a comma."""
     commas = any("," in text for text in given or ())
-    known = room.open_table(file).names if commas and file.is_file() else []
+    known = workflows.open_table(file).names if commas and file.is_file() else []
     return [name for text in given or () for name in ([text] if text in known else text.split(","))]
 
 
@@ -379,57 +236,19 @@ def parse_budgets(text: str) -> list[float]:
 def _recipe(
     sensitive: list[str], schema: Path | None, labels: Path | None, architecture: str, cells: int | None,
     blind: bool, steps: int | None, rows: int | None, seed: int | None, resume: bool, quiet: bool,
-) -> "room.Recipe":  # fmt: skip
-    chosen = room.Recipe(tuple(sensitive), schema, labels, architecture, cells, blind, steps, seed=seed,
+) -> "workflows.Recipe":  # fmt: skip
+    chosen = workflows.Recipe(tuple(sensitive), schema, labels, architecture, cells, blind, steps, seed=seed,
                          resume=resume, show_progress=not quiet)  # fmt: skip
     return chosen if rows is None else replace(chosen, rows=rows)
 
 
-def _card_of(release: Path) -> dict[str, Any]:
-    """The card of a release that is the file it was written for."""
-    found = room.read_card(room.card_path(release))
-    if _digest(release) != found["release"]["sha256"]:
-        raise InputError(f"{release.name} is not the file its card was written for: it was changed or replaced.")
-    return found
-
-
-def _digest(release: Path) -> str:
-    if not release.exists():
-        raise InputError(f"There is no release {release}.")
-    return room.folder_digest(release) if release.is_dir() else sha256_of(release)
-
-
-def _seals(release: Path, veil: Path | None) -> "Ledger":
-    """The ledger that knows this release."""
-    from fairveil.workflows.release.ledger import Ledger
-
-    if veil is not None:
-        if not veil.is_file():
-            raise InputError(f"There is no veil {veil}.")
-        return Ledger.of(veil)
-    found = Ledger.holding(_digest(release), [release.absolute().parent, Path.cwd()])
-    if found is None:
-        raise InputError(f"No ledger here knows {release.name}. Name its veil with --veil. Nothing was written.")
-    return found[0]
-
-
-def _certified(found: dict[str, Any], path: Path, seals: "Ledger") -> dict[str, Any]:
-    values = room.read_json(path, "certificate", "fairveil certify --save writes one.")
-    try:
-        return room.with_certificate(found, values, seals)
-    except InputError:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise InputError(f"{path.name} is not a certificate, as fairveil certify --save writes it.") from None
-
-
-def _inspected(found: "room.Inspection") -> Table:
+def _inspected(found: "workflows.Inspection") -> Table:
     secret = " & ".join(found.sensitive)
     caption = f"{found.rows:,} rows." + (
         f" 'tells S': how often {secret} is guessed right from this column alone; guessing is right in "
         f"{100 * found.majority:.1f} %." if found.majority is not None else ""
     )  # fmt: skip
-    # As `Text`: names come from the data, and are no markup.
+    # As `Text`: names come from the data, and are not markup.
     table = Table(title=Text(printable(found.file)), caption=Text(caption))
     for name in ("column", "role", "kind", "distinct", "missing", "tells S", "notes"):
         table.add_column(name, justify="right" if name in ("distinct", "missing", "tells S") else "left")

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from fairveil.cli import files
+from fairveil.cli import files, results
 from fairveil.cli.app import Quiet, app, main
 from fairveil.paper import NAMES
 
-__all__ = ["app", "files", "main"]
+__all__ = ["app", "files", "main", "results"]
 
 
 @app.command()

@@ -1,9 +1,10 @@
 """The caller's table in, an arrow table inside, the caller's kind of table out.
 
-pandas, polars and pyarrow tables and two-dimensional arrays are read into one form, a `pyarrow.Table`, so that no other
-room needs to know which library the caller uses.
+pandas, polars and pyarrow tables and two-dimensional arrays are read into one form, a `pyarrow.Table`, so that
+nothing else needs to know which library the caller uses.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,6 +55,19 @@ class Table:
     def __len__(self) -> int:
         return int(self.arrow.num_rows)
 
+    @property
+    def content(self) -> pa.Table:
+        """The rows."""
+        return self.arrow
+
+    def select(self, names: Sequence[str]) -> pa.Table:
+        """Some of the columns."""
+        return self.arrow.select(list(names))
+
+    def digest(self) -> bytes:
+        """A hash of all values."""
+        return table_digest(self.arrow)
+
     def like_origin(self, released: pa.Table, *, keep_types: bool = True) -> Any:
         """Give `released` the caller's form: frame library, index and, with `keep_types`, each column's own type."""
         if nw.dependencies.is_pandas_dataframe(self.origin):
@@ -63,6 +77,14 @@ class Table:
         if nw.dependencies.is_pyarrow_table(self.origin):
             return _to_arrow(released, self.origin, keep_types)
         return _to_numpy(released, self.origin, keep_types)
+
+
+def table_digest(table: pa.Table) -> bytes:
+    """A hash of all values of an arrow table, and of their types."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return hashlib.sha256(sink.getvalue()).digest()
 
 
 def read_table(data: Any, names: Sequence[str] | None = None) -> Table:
@@ -135,7 +157,7 @@ def _read_frame(data: Any) -> Table:
 
 def _mixed(name: str) -> str:
     return (
-        f"Column {name!r} mixes types or holds objects that are no single text, number or truth value. "
+        f"Column {name!r} mixes types or holds objects that are not a single text, number or truth value. "
         "Convert it to one type, or leave it out."
     )
 
@@ -163,7 +185,7 @@ def _read_array(array: np.ndarray, names: Sequence[str] | None) -> Table:
     if array.ndim != 2:
         raise InputError(
             f"Expected a table or a 2D array, got an array of {array.ndim} dimensions. Reshape your data: "
-            "one row a record, one column a feature."
+            "one row per record, one column per feature."
         )
     names = [f"x{i}" for i in range(array.shape[1])] if names is None else list(names)
     columns = [_array_to_arrow(array[:, i], name) for i, name in enumerate(names)]
@@ -178,7 +200,7 @@ def _array_to_arrow(values: np.ndarray, name: str) -> pa.ChunkedArray:
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         # `from None`: arrow's own message shows a value of the data.
         raise TypeError(
-            f"Column {name!r}: every argument must be a string or a number, of one type a column."
+            f"Column {name!r}: every argument must be a string or a number, of one type per column."
         ) from None
 
 

@@ -1,5 +1,6 @@
 """Images: as callers hold them, as rows of a tensor, and which values a release may hold."""
 
+import hashlib
 import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -42,10 +43,28 @@ class Images:
         """Whether pixels are bytes."""
         return self.array.dtype == np.uint8
 
-    def like_origin(self, released: NDArray[np.float32]) -> NDArray[np.generic]:
-        """Released images, (rows, height, width, channels) in [0, 1], as the caller holds them."""
+    @property
+    def names(self) -> list[str]:
+        """Images have no columns."""
+        return []
+
+    @property
+    def content(self) -> "Images":
+        """The rows."""
+        return self
+
+    def select(self, names: Sequence[str]) -> Any:
+        """Images hold no columns."""
+        raise InputError("Images hold no sensitive columns: pass sensitive_features beside them.")
+
+    def digest(self) -> bytes:
+        """A hash of all values."""
+        return hashlib.sha256(np.ascontiguousarray(self.array).data).digest()
+
+    def like_origin(self, released: NDArray[np.float32], *, keep_types: bool = True) -> NDArray[np.generic]:
+        """Released images, (rows, height, width, channels), as the caller holds them; else as floats."""
         values: NDArray[np.generic] = released
-        if self.whole:
+        if self.whole and keep_types:
             values = np.round(released * STEPS).astype(np.uint8)
         return values[..., 0] if self.grey else values
 
@@ -176,8 +195,12 @@ class ImageSchema:
 
     @cached_property
     def layout(self) -> Layout:
-        """One number a pixel and channel."""
+        """One number per pixel and channel."""
         return Layout((), (_PIXEL,) * self.pixels, self.shape)
+
+    def output_names(self, *, sampled: bool) -> list[str]:
+        """A name for every value of a release."""
+        return [f"pixel{i}" for i in range(self.pixels)]
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
@@ -200,6 +223,18 @@ class ImageCodec:
 
     schema: ImageSchema
 
+    def encode_rows(self, images: Images) -> "EncodedImages":
+        """Rows as a tensor."""
+        return EncodedImages(self.encode(images))
+
+    def assemble(self, images: Images, values: Tensor, *, sampled: bool) -> NDArray[np.float32]:
+        """A release of these images: (rows, height, width, channels)."""
+        return self.decode(values)
+
+    def as_written(self, values: Tensor) -> Tensor:
+        """Released values as they are after writing: whole 255ths, or real numbers, already."""
+        return values
+
     def encode(self, images: Images) -> Tensor:
         """Bytes stay bytes, a quarter of the memory; `unpack` makes numbers of them."""
         if images.array.shape[1:] != (self.schema.height, self.schema.width, self.schema.channels):
@@ -213,6 +248,18 @@ class ImageCodec:
         """Released rows as (rows, height, width, channels)."""
         array = values.detach().cpu().numpy().reshape(-1, *self.schema.shape)
         return np.ascontiguousarray(np.moveaxis(array, 1, 3), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class EncodedImages:
+    """Images, encoded: x (rows, pixels)."""
+
+    x: Tensor
+
+    @property
+    def original(self) -> Tensor:
+        """The same: nothing is lost by encoding an image."""
+        return self.x
 
 
 def rows_at_once(width: int) -> int:

@@ -30,7 +30,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the released columns lie in a tensor: one-hot groups first, then one slot a number.
+    """Where the released columns lie in a tensor: one-hot groups first, then one slot per number.
 
     A number with bins, or one that can be missing, has a group beside its own slot. shape: of images, their channels,
     height and width. links: which slots determine which others.

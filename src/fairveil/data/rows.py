@@ -14,7 +14,7 @@ class Rows:
     """Training rows as tensors.
 
     x: (rows, width); of images, bytes. sensitive: (rows, K), what an encoder that sees S is shown. secrets: what
-    adversaries guess, one tensor a target (the joint value first). tasks: what predictors guess
+    adversaries guess, one tensor per target (the joint value first). tasks: what predictors guess
     (`eq:generalopt-oneApp`), if anything. importance: (rows,), mean 1: how much each row counts to adversaries; all
     alike if None.
     """

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from fairveil._utils.atomic import write_whole
+from fairveil._utils.atomic import write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.data.columns import FEWEST, Column, Role, shown
 from fairveil.data.dependencies import Dependency, Link, find_dependencies
@@ -122,6 +122,10 @@ class Schema:
         """The columns that encoders and adversaries see, in order: those with a place in a tensor."""
         return tuple(column for column in self.columns if column.seen)
 
+    def output_names(self, *, sampled: bool) -> list[str]:
+        """The columns of a release, in order: those of the table, or one per slot of a soft release."""
+        return [column.name for column in self.released] if sampled else list(self.layout.slot_names)
+
     def __getitem__(self, name: str) -> Column:
         for column in self.columns:
             if column.name == name:
@@ -228,7 +232,7 @@ class Schema:
 
     def save(self, path: str | Path) -> None:
         """Write the JSON to a file."""
-        write_whole(Path(path), (self.to_json() + "\n").encode())
+        write_atomic(Path(path), (self.to_json() + "\n").encode())
 
     @classmethod
     def open(cls, path: str | Path) -> Self:

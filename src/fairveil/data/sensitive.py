@@ -38,7 +38,7 @@ class Sensitive:
 
     @property
     def width(self) -> int:
-        """Columns an encoder needs to see S: one a joint class, or one a number (and whether it is missing)."""
+        """Columns an encoder needs to see S: one per joint class, or one per number (and whether it is missing)."""
         return len(self.joint) if self.discrete else Schema(self.columns).layout.width
 
     @property
@@ -138,7 +138,7 @@ def _discrete(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
     plain = Column(name, "categorical", categories=("",))
     if family_of(values.type) is None:
         return plain, [
-            f"The sensitive column {name!r} has the type {values.type}, which is no class. Convert it to text."
+            f"The sensitive column {name!r} has the type {values.type}, which is not a class. Convert it to text."
         ]
     counts = pc.value_counts(values.filter(pa.array(~missing)))
     distinct, sizes = counts.field("values").to_pylist(), counts.field("counts").to_numpy()

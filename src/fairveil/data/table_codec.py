@@ -120,8 +120,20 @@ class Codec:
             columns[column.name] = pa.array(_decode_number(column, values), mask=gone.get(column.name))
         return pa.table({column.name: columns[column.name] for column in self.schema.seen})
 
+    def assemble(self, table: pa.Table, values: Tensor, *, sampled: bool) -> pa.Table:
+        """A release of these rows: columns that are kept or passed on as they are, the others from the tensor."""
+        if not sampled:
+            return self.soft(values)
+        drawn, untouched = self.decode(values), {c.name for c in self.schema.columns if c.role in ("keep", "pass")}
+        return pa.table({column.name: (table if column.name in untouched else drawn)[column.name]
+                         for column in self.schema.released})  # fmt: skip
+
+    def as_written(self, values: Tensor) -> Tensor:
+        """Released values as they are after writing: to a table and back."""
+        return self.encode(self.decode(values))
+
     def soft(self, tensor: Tensor) -> pa.Table:
-        """A release of probabilities: one column a slot, named `column=category`; numbers in the caller's units."""
+        """A release of probabilities: one column per slot, named `column=category`; numbers in the caller's units."""
         layout = self.schema.layout
         array = tensor.detach().cpu().numpy().astype(np.float64)
         for index, column in enumerate(layout.numbers):

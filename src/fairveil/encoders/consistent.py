@@ -19,7 +19,7 @@ class Consistent(nn.Module):
     def __init__(self, layout: Layout) -> None:
         super().__init__()
         self.layout = layout
-        # A number without bins determines others by its pieces, which is no linear map: that is left to the codec.
+        # A number without bins determines others by its pieces, which is not a linear map: that is left to the codec.
         self.links = [link for link in layout.links if link.source is not None]
         for i, link in enumerate(self.links):
             for name, matrix in _matrices(link).items():

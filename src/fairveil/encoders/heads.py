@@ -1,9 +1,9 @@
 """From a network's raw output to a release: real draws (`sampled`) or the paper's soft vectors (`probabilities`).
 
-Raw output of width `head_width(layout)`: a logit a one-hot slot, then a shift and a log-deviation for each number
+Raw output of width `head_width(layout)`: one logit per one-hot slot, then a shift and a log-deviation for each number
 without bins.
-Noise is drawn once a row and shared by all members: they are separate encoders, so their coupling is harmless, and
-drawing is a large part of the cost. Large tensors are slot-major in memory (see `ragged`), whatever their shape says.
+Noise is drawn once per row and shared by all members: they are separate encoders, so their coupling is harmless, and
+drawing is a large part of the cost. Large tensors are slot-major in memory (see `grouped_ops`), whatever their shape.
 """
 
 import math
@@ -54,7 +54,7 @@ class Noise:
 
 
 def draw_noise(rows: int, inputs: int, gumbel: int, normals: int, uniforms: int, source: RandomSource) -> Noise:
-    """Fresh noise for a batch of rows: how many variables of each sort a row."""
+    """Fresh noise for a batch of rows: how many variables of each sort per row."""
     chances = uniform(source, rows, gumbel)
     return Noise(
         normal(source, rows, inputs),
@@ -138,7 +138,7 @@ class Head(nn.Module):
 
 
 class SampledHead(Head):
-    """Real draws: one slot a group by the Gumbel trick, then a grid point within the drawn bin of each number.
+    """Real draws: one slot per group by the Gumbel trick, then a grid point within the drawn bin of each number.
 
     Within a bin the draw is uniform and knows neither X nor S: what a number carries is its bin, which every adversary
     sees as such. (An encoder free to shift numbers hides S in their last digits, where a tree finds it and a network

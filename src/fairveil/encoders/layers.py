@@ -1,7 +1,7 @@
 """Layers whose weights carry a leading member dimension: many networks as a few batched matrix products.
 
 Dense layers take (members, rows, features), or (rows, features) for all members. Convolutions take one tensor (rows,
-channels, height, width) a member: on a CPU a loop over members is as fast as grouped convolutions for many channels,
+channels, height, width) per member: on a CPU a loop over members is as fast as grouped convolutions for many channels,
 and far faster for few (`benchmarks/image_speed.py`).
 """
 
@@ -39,7 +39,7 @@ class Layered(nn.Module):
 
 
 class BatchedLinear(Layered):
-    """One affine map a member: (members, rows, inputs) or (rows, inputs) to (members, rows, outputs)."""
+    """One affine map per member: (members, rows, inputs) or (rows, inputs) to (members, rows, outputs)."""
 
     def __init__(self, members: int, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class BatchedLinear(Layered):
             # A row's features are neighbours, as they come from images: in this order no gradient of these large
             # weights has to be turned round in memory.
             return torch.baddbmm(self.bias, x, self.weight)
-        # Rows are neighbours in memory (see `ragged`); to the matrix product both orders are alike.
+        # Rows are neighbours in memory (see `grouped_ops`); to the matrix product both orders are alike.
         if x.dim() == 2:
             # One input for all: one wide product instead of a copy of the input for each member.
             members, _, outputs = self.weight.shape
@@ -64,7 +64,7 @@ class BatchedLinear(Layered):
 
 
 class BatchedConv(Layered):
-    """One 3 x 3 convolution a member. up: transposed, with stride 2: height and width double."""
+    """One 3 x 3 convolution per member. up: transposed, with stride 2: height and width double."""
 
     def __init__(self, members: int, inputs: int, outputs: int, *, up: bool = False) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class BatchedConv(Layered):
 
 
 class BatchedNorm(nn.Module):
-    """Batch norm a member, of dense features or of channels.
+    """Batch norm per member, of dense features or of channels.
 
     In training by the minibatch, which holds all groups; else by remembered statistics, so that no group is ever
     normalised by itself.
@@ -123,7 +123,7 @@ class BatchedNorm(nn.Module):
 
 
 class BatchedMLP(nn.Module):
-    """A leaky-ReLU network a member; normalise: with batch norm before each activation but the last layer's."""
+    """One leaky-ReLU network per member; normalise: with batch norm before each activation but the last layer's."""
 
     def __init__(
         self, members: int, inputs: int, hidden: Sequence[int], outputs: int, *, normalise: bool = False
@@ -186,7 +186,7 @@ def activated(images: Sequence[Tensor], *, pool: bool) -> list[Tensor]:
 
 
 def as_images(x: Tensor, shape: Shape, members: int) -> list[Tensor]:
-    """Flat images, (members, rows, pixels) or (rows, pixels) for all members, as one tensor a member."""
+    """Flat images, (members, rows, pixels) or (rows, pixels) for all members, as one tensor per member."""
     each = x.expand(members, *x.shape[-2:]).unbind()
     if x.dim() == 2:
         shared = _image(x, shape)

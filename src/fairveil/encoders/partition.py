@@ -1,7 +1,7 @@
 """A partition of the space of rows for each group of S: who is released as which of K records.
 
 For K records that may be released, the channel P(z | x, s) that minimises I(S; Z) + lambda E d(x, z) is known but for K
-numbers a group: the problem is convex, and its first-order condition says that a row goes where
+numbers per group: the problem is convex, and its first-order condition says that a row goes where
 d(x, z) + log(P(z | s) / P(z)) / lambda is least. So every group has its own power diagram of the same records: each
 record is near or far by the distortion, less a potential of the record and the group. The potentials are all that there
 is to learn, whatever the number of columns; with those of optimal transport all groups are released alike. (This is for

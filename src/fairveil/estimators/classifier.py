@@ -255,7 +255,8 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     def schema_(self) -> Schema:
         """The schema of the fitted table."""
         check_is_fitted(self, "veil_")
-        return self.veil_.codec.schema
+        assert self.veil_.table_schema is not None
+        return self.veil_.table_schema
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> NDArray[Any]:
         """A label for each row: the likeliest under the soft prediction that was drawn for it."""
@@ -293,7 +294,7 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         check_is_fitted(self, "veil_")
         table = self._read(X, reset=False)
         secret = given_sensitive(self.veil_, table, given, "predict")
-        source = draw_source(self.random_state, type(self).__name__, table.arrow, secret)
+        source = draw_source(self.random_state, type(self).__name__, table, secret)
         return self.veil_.codec.encode(table.arrow), self.veil_.shown(len(table), secret), source
 
     def get_metadata_routing(self) -> Any:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fairveil._utils.errors import BudgetNotMet
 from fairveil._utils.randomness import Seeds
-from fairveil.data.images import ImageSchema, rows_at_once, unpack
+from fairveil.data.images import rows_at_once, unpack
 from fairveil.data.rows import Rows
 from fairveil.estimators.inputs import Prepared
 from fairveil.objectives import Distortion
@@ -39,7 +39,7 @@ class Floor:
     def of(cls, prepared: Prepared, distortion: Distortion) -> "Floor":
         """Of all rows; nothing for images, and for distortions that do not add up over columns."""
         count = len(prepared.rows)
-        if prepared.schema.layout.shape is not None or not distortion.is_additive:
+        if prepared.original is prepared.rows.x or not distortion.is_additive:  # nothing is lost by encoding
             zero = torch.zeros(len(KINDS), dtype=torch.float64)
             return cls(zero.expand(count, -1), zero, zero)
         rows, seen = [], []
@@ -121,14 +121,12 @@ def measure(
 def _as_written(veil: Veil, rows: Rows, original: Tensor, generator: torch.Generator) -> ReleasedBatch:
     """A release of these rows as it would be written."""
     release = veil.release(rows.x, rows.sensitive, generator)
-    # Images are as released already: whole 255ths, or real numbers.
-    if isinstance(veil.schema, ImageSchema) or not veil.encoder.signature.sampled:
+    if not veil.encoder.signature.sampled:
         return release
-    # To a table and back: what counts is the table.
-    values = veil.codec.encode(veil.codec.decode(release.values))
+    values = veil.codec.as_written(release.values)  # what counts is the table
     # A kept number is released to its last digit, which a tensor does not hold.
     kept = torch.from_numpy(veil.schema.layout.kept)
-    return replace(release, drawn=torch.where(kept, original, values))
+    return replace(release, drawn=torch.where(kept, original, values) if kept.any() else values)
 
 
 def _share_changed(released: Tensor, x: Tensor, grouped: slice) -> float:

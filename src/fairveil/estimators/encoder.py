@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from fairveil._utils.errors import BudgetNotMet, BudgetWarning, InputError, must_be
 from fairveil.auditing import Certificate
 from fairveil.auditing.certificate import certify_from
+from fairveil.data.batch import AnySchema, Batch
 from fairveil.data.frames import read_columns
-from fairveil.data.images import Images, ImageSchema, is_images, read_image_batch
+from fairveil.data.images import is_images, read_image_batch
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import HandleUnknown
 from fairveil.encoders import (
@@ -35,7 +36,6 @@ from fairveil.estimators.inputs import (
     draw_source,
     given_sensitive,
     prepare,
-    prepare_images,
     read_sensitive,
     split_sensitive,
 )
@@ -220,17 +220,11 @@ class FairEncoder(TableTransformer):
     ) -> Prepared:
         per_column = bool(settings.training.per_column_adversaries)
         aims = Aims(make_loss(self.loss), self.target_weight, self.sees_sensitive, per_column)
-        if is_images(X):
-            images = self._read_images(X)
-            if self.schema is not None or self.sensitive_columns is not None:
-                raise InputError("Images have no columns: leave 'schema' and 'sensitive_columns' out.")
-            self._fitted_rows: FittedRows | None = None  # only a table can be certified
-            return prepare_images(images, read_sensitive(images, [], sensitive_features), y, aims)
-        table = self._read(X, reset=True)
-        inside = split_sensitive(table, self.sensitive_columns, self.schema)
+        batch = self._read_batch(X, reset=True)
+        inside = split_sensitive(batch, self.sensitive_columns, self.schema)
         prepared = prepare(
-            table,
-            read_sensitive(table, inside, sensitive_features),
+            batch,
+            read_sensitive(batch, inside, sensitive_features),
             self.schema,
             inside,
             y,
@@ -238,12 +232,17 @@ class FairEncoder(TableTransformer):
             bins=self.release == "sampled" and (architecture is None or architecture.uses_bins),
             handle_unknown=self.handle_unknown,
         )
-        self._fitted_rows = FittedRows.of(prepared.original)
+        # Only tables can be certified, and only for that it matters which rows were fitted.
+        self._fitted_rows = FittedRows.of(prepared.original) if prepared.schema.columns else None
         return prepared
 
-    def _read_images(self, X: Any) -> Images:
+    def _read_batch(self, X: Any, *, reset: bool) -> Batch:
+        """X as a table or as images, with scikit-learn's checks."""
+        if not is_images(X):
+            return self._read(X, reset=reset)
         images = read_image_batch(X)
-        self.n_features_in_ = int(np.prod(images.array.shape[1:]))
+        if reset:
+            self.n_features_in_ = int(np.prod(images.array.shape[1:]))
         return images
 
     def _adopt(self, trained: Trained) -> Self:
@@ -265,8 +264,8 @@ class FairEncoder(TableTransformer):
         }
 
     @property
-    def schema_(self) -> Schema | ImageSchema:
-        """The schema of the fitted table."""
+    def schema_(self) -> AnySchema:
+        """The schema of the fitted table or images."""
         check_is_fitted(self, "veil_")
         return self.veil_.schema
 
@@ -280,16 +279,11 @@ class FairEncoder(TableTransformer):
             S, if the encoder sees it.
         """
         check_is_fitted(self, "veil_")
-        if isinstance(self.veil_.schema, ImageSchema):
-            images = read_image_batch(X)
-            shown = given_sensitive(self.veil_, images, sensitive_features, "transform")
-            source = draw_source(self.random_state, type(self).__name__, images, shown)
-            return self.veil_.apply_to_images(images, shown, source)
-        table = self._read(X, reset=False)
-        secret = given_sensitive(self.veil_, table, sensitive_features, "transform")
-        source = draw_source(self.random_state, type(self).__name__, table.arrow, secret)
-        released = self.veil_.apply(table.arrow, secret, source)
-        return table.like_origin(released, keep_types=self.veil_.encoder.signature.sampled)
+        batch = self._read_batch(X, reset=False)
+        secret = given_sensitive(self.veil_, batch, sensitive_features, "transform")
+        source = draw_source(self.random_state, type(self).__name__, batch, secret)
+        released = self.veil_.apply(batch.content, secret, source)
+        return batch.like_origin(released, keep_types=self.veil_.encoder.signature.sampled)
 
     def fit_transform(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Any:
         """Fit, then release the same rows."""
@@ -332,11 +326,12 @@ class FairEncoder(TableTransformer):
         secret = read_columns(sensitive_features, "sensitive")
         if secret.num_rows != len(table):
             raise InputError(f"X has {len(table)} rows, sensitive_features {secret.num_rows}.")
-        x = self.veil_.codec.encode(table.arrow)
+        rows = self.veil_.codec.encode_rows(table.arrow)
+        x = rows.x
         if unseen_rows or fitted is None:
             evidence = f"{len(table):,} rows; that none of them was used in training is the caller's word."
         else:
-            evidence = fitted.refuse(self.veil_.codec.original(table.arrow, x))
+            evidence = fitted.refuse(rows.original)
         names = [" & ".join(map(repr, value)) for value in self.veil_.sensitive.joint_values()]
         transition, channel = None, encoder.channel()
         if channel is not None:
@@ -345,7 +340,7 @@ class FairEncoder(TableTransformer):
             transition = dict(zip(names, each, strict=True))
         else:
             # One draw, which these rows fix: of several draws the best could be picked, and would prove nothing.
-            source = draw_source(0, type(self).__name__, table.arrow, secret)
+            source = draw_source(0, type(self).__name__, table, secret)
             x = self.veil_.values(x, self.veil_.shown(len(table), secret), source)
         groups = np.array(names)[self.veil_.sensitive.classes_of(secret).numpy()]
         return certify_from(

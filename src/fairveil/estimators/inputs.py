@@ -1,6 +1,5 @@
 """What callers hand to `fit`, checked and turned into tensors. Problems are named all at once where possible."""
 
-import hashlib
 import math
 import secrets
 from collections.abc import Sequence
@@ -14,14 +13,14 @@ from torch import Tensor
 
 from fairveil._utils.errors import InputError, must_be
 from fairveil._utils.randomness import ByteSource, KeyedStream, SystemRandom, whole_number_bytes
+from fairveil.data.batch import AnySchema, Batch, codec_for, describe
 from fairveil.data.columns import family_of
-from fairveil.data.frames import Table, is_copy, missing_mask, read_columns
-from fairveil.data.images import ImageCodec, Images, ImageSchema
+from fairveil.data.frames import is_copy, missing_mask, read_columns, table_digest
 from fairveil.data.kinds import is_class
 from fairveil.data.rows import Rows
 from fairveil.data.schema import Schema
 from fairveil.data.sensitive import Sensitive, describe_sensitive
-from fairveil.data.table_codec import Codec, HandleUnknown
+from fairveil.data.table_codec import HandleUnknown
 from fairveil.objectives import LogLoss, Loss, SquaredLoss
 from fairveil.training import Target, Task
 from fairveil.veil import Veil
@@ -38,7 +37,7 @@ class Prepared:
     original: the rows with numbers as the caller has them, from which distortion is counted.
     """
 
-    schema: Schema | ImageSchema
+    schema: AnySchema
     sensitive: Sensitive
     rows: Rows
     original: Tensor
@@ -46,42 +45,45 @@ class Prepared:
     targets: tuple[Target, ...]
 
 
-def split_sensitive(table: Table, columns: Sequence[str | int] | None, schema: Schema | None) -> list[str]:
+def split_sensitive(batch: Batch, columns: Sequence[str | int] | None, schema: Schema | None) -> list[str]:
     """The names of the sensitive columns inside X, given by name or position, or by their role in the schema."""
     names = []
     if columns is None and schema is not None:
         return [column.name for column in schema.columns if column.role == "sensitive"]
+    known = batch.names
+    if columns and not known:
+        raise InputError("Images have no columns: leave 'sensitive_columns' out, and pass sensitive_features.")
     for column in columns or ():
-        position_ok = isinstance(column, (int, np.integer)) and -len(table.names) <= column < len(table.names)
+        position_ok = isinstance(column, (int, np.integer)) and -len(known) <= column < len(known)
         if position_ok:
-            names.append(table.names[int(column)])
-        elif isinstance(column, str) and column in table.names:
+            names.append(known[int(column)])
+        elif isinstance(column, str) and column in known:
             names.append(column)
         else:
             raise InputError(f"sensitive_columns names {column!r}, but X has no such column.")
     return names
 
 
-def read_sensitive(table: Table | Images, inside: list[str], given: Any) -> pa.Table:
+def read_sensitive(batch: Batch, inside: list[str], given: Any) -> pa.Table:
     """S as a table, from the columns of X named so or from `sensitive_features`; exactly one of them."""
     if inside and given is not None:
         raise InputError(
             "Give S once: either inside X (sensitive_columns, or the role 'sensitive' in the schema) or beside it "
             "(sensitive_features)."
         )
-    if inside and isinstance(table, Table):
-        return table.arrow.select(inside)
+    if inside:
+        return batch.select(inside)
     if given is None:
         raise InputError(
             "S is missing: pass fit(X, sensitive_features=S), or name its columns inside X with sensitive_columns=."
         )
     secret = read_columns(given, "sensitive")
-    if secret.num_rows != len(table):
-        raise InputError(f"X has {len(table)} rows, sensitive_features {secret.num_rows}. They must be of one length.")
+    if secret.num_rows != len(batch):
+        raise InputError(f"X has {len(batch)} rows, sensitive_features {secret.num_rows}. They must be of one length.")
     return secret
 
 
-def given_sensitive(veil: Veil, table: Table | Images, given: Any, method: str) -> pa.Table | None:
+def given_sensitive(veil: Veil, batch: Batch, given: Any, method: str) -> pa.Table | None:
     """S for a fitted encoder, as a table: from the caller, or from the columns of X that hold it; None if not seen."""
     if not veil.sees_sensitive:
         if given is not None:
@@ -89,8 +91,8 @@ def given_sensitive(veil: Veil, table: Table | Images, given: Any, method: str) 
         return None
     inside = [column.name for column in veil.schema.columns if column.role == "sensitive"]
     whole = bool(inside) and set(inside) == {c.name for c in veil.sensitive.columns}
-    if given is None and whole and isinstance(table, Table):
-        return table.arrow.select(inside)
+    if given is None and whole:
+        return batch.select(inside)
     if given is None:
         raise InputError(f"S is seen here (sees_sensitive=True): pass {method}(X, sensitive_features=S).")
     return read_columns(given, "sensitive")
@@ -106,16 +108,8 @@ class Aims:
     per_column: bool
 
 
-def prepare_images(images: Images, secret: pa.Table, y: Any, aims: Aims) -> Prepared:
-    """Check images and what belongs to them, and encode it all."""
-    _check_rows(len(images))
-    schema = ImageSchema.of(images)
-    x = ImageCodec(schema).encode(images)
-    return _prepared(schema, x, x, secret, y, aims)
-
-
 def prepare(
-    table: Table,
+    batch: Batch,
     secret: pa.Table,
     schema: Schema | None,
     inside: list[str],
@@ -126,40 +120,25 @@ def prepare(
     handle_unknown: HandleUnknown,
 ) -> Prepared:
     """Check everything and encode it. handle_unknown: categories that a schema of the caller's does not list."""
-    _check_rows(len(table))
-    inferred = schema is None
-    schema = Schema.infer(table, sensitive=inside) if schema is None else _with_sensitive(schema, inside)
-    if not bins:
-        schema = schema.without_bins()
-    if not any(column.role == "encode" for column in schema.columns):
+    if len(batch) < FEWEST_TABLE_ROWS:
         raise InputError(
-            f"There is no column to encode: X has {len(table.names)} feature(s), none of them to be encoded."
+            f"Found n_samples = {len(batch)} rows; at least {FEWEST_TABLE_ROWS} are needed to learn a veil."
         )
+    described = describe(batch, schema, inside, bins=bins)
     # A schema of the caller's may say `encode` on purpose; to release S as it is cannot be meant.
-    checked = [c.name for c in schema.columns if c.released and (inferred or c.role != "encode")]
-    _refuse_copies(table, secret, [name for name in checked if name in table.names])
-    codec = Codec(schema, handle_unknown)
-    x = codec.encode(table.arrow)
-    return _prepared(schema, x, codec.original(table.arrow, x), secret, y, aims)
-
-
-def _check_rows(rows: int) -> None:
-    if rows < FEWEST_TABLE_ROWS:
-        raise InputError(f"Found n_samples = {rows} rows; at least {FEWEST_TABLE_ROWS} are needed to learn a veil.")
-
-
-def _prepared(
-    schema: Schema | ImageSchema, x: Tensor, original: Tensor, secret: pa.Table, y: Any, aims: Aims
-) -> Prepared:
+    checked = [c.name for c in described.columns if c.released and (schema is None or c.role != "encode")]
+    _refuse_copies(batch, secret, checked)
+    rows = codec_for(described, handle_unknown).encode_rows(batch.content)
+    x, original = rows.x, rows.original
     sensitive = describe_sensitive(secret, discrete=aims.loss.discrete)
     secrets_, outputs = _secrets(sensitive, secret, aims.per_column)
     tasks, truths = _tasks(y, aims.target_weight, len(x))
     shown = sensitive.inputs(secret) if aims.sees_sensitive else None
     targets = [Target(n, float(aims.loss.chance(values))) for n, values in zip(outputs, secrets_, strict=True)]
-    return Prepared(schema, sensitive, Rows(x, shown, secrets_, truths), original, tasks, tuple(targets))
+    return Prepared(described, sensitive, Rows(x, shown, secrets_, truths), original, tasks, tuple(targets))
 
 
-def check_budget(owner: str, budget: Any, schema: Schema | ImageSchema) -> Budget:
+def check_budget(owner: str, budget: Any, schema: AnySchema) -> Budget:
     """A positive number, or a mapping from each kind of column that is encoded to one."""
     if isinstance(budget, dict):
         kinds = _kinds(schema)
@@ -189,7 +168,7 @@ def seed_from(random_state: Any, owner: str = "FairEncoder") -> int:
     raise InputError(_no_random_state(random_state, owner))
 
 
-def draw_source(random_state: Any, owner: str, table: pa.Table | Images, secret: pa.Table | None = None) -> ByteSource:
+def draw_source(random_state: Any, owner: str, batch: Batch, secret: pa.Table | None = None) -> ByteSource:
     """The randomness of one release. Never a torch generator: its 32 bits can be searched.
 
     With None it is the operating system's. With an int, the same table gets the same draw, and another table another:
@@ -198,7 +177,7 @@ def draw_source(random_state: Any, owner: str, table: pa.Table | Images, secret:
     if random_state is None:
         return SystemRandom()
     if _is_seed(random_state):
-        parts = [_content(part) for part in (table, secret) if part is not None]
+        parts = [batch.digest(), *([] if secret is None else [table_digest(secret)])]
         return KeyedStream(b"fairveil draw", whole_number_bytes(int(random_state)), *parts)
     if isinstance(random_state, (np.random.RandomState, np.random.Generator)):
         return KeyedStream(b"fairveil draw", random_state.bytes(32))
@@ -214,16 +193,6 @@ def _no_random_state(random_state: Any, owner: str) -> str:
     return must_be(owner, "random_state", "None, a whole number >= 0 or a numpy generator", random_state)
 
 
-def _content(part: pa.Table | Images) -> bytes:
-    """A digest of all values."""
-    if isinstance(part, Images):
-        return hashlib.sha256(np.ascontiguousarray(part.array).data).digest()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, part.schema) as writer:
-        writer.write_table(part.combine_chunks())
-    return hashlib.sha256(sink.getvalue()).digest()
-
-
 def pick_device(device: str) -> torch.device:
     """The device by name; `auto` takes a GPU when there is one."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -236,20 +205,14 @@ def pick_device(device: str) -> torch.device:
     return torch.device(device)
 
 
-def _with_sensitive(schema: Schema, inside: list[str]) -> Schema:
-    for name in inside:
-        schema = schema.edit(name, role="sensitive")
-    return schema
-
-
-def _refuse_copies(table: Table, secret: pa.Table, names: list[str]) -> None:
+def _refuse_copies(batch: Batch, secret: pa.Table, names: list[str]) -> None:
     """A column of X that is a sensitive one, as it stands or under other names for its values."""
     problems = [
         f"Column {name!r} of X is the sensitive column {other!r} itself, perhaps under other names. Take it out of X, "
         "or name it in sensitive_columns. (To censor it all the same, pass a schema that gives it the role 'encode'.)"
         for name in names
         for other in secret.column_names
-        if is_copy(table.arrow[name], secret[other])
+        if name in batch.names and is_copy(batch.select([name])[name], secret[other])
     ]
     if problems:
         raise InputError(problems)
@@ -295,7 +258,7 @@ def _task(name: str, column: pa.ChunkedArray, weight: float) -> tuple[Task, Tens
     return Task(weight, LogLoss(), len(distinct)), torch.from_numpy(codes.astype(np.int64))
 
 
-def _kinds(schema: Schema | ImageSchema) -> set[str]:
+def _kinds(schema: AnySchema) -> set[str]:
     layout = schema.layout
     groups = [group for group in layout.groups if group.column.role == "encode"]
     categorical = {"categorical"} if any(g.number is None or g.column.missing for g in groups) else set()

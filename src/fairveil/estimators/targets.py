@@ -39,7 +39,7 @@ def read_target(y: Any, rows: int) -> tuple[Tensor, NDArray[Any]]:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise InputError("y holds infinity. Drop those rows: Input y contains infinity.")
     if values.dtype.kind in "mM":
-        raise InputError("y holds dates, which are no classes. Convert it to text.")
+        raise InputError("y holds dates, which are not classes. Convert it to text.")
     check_classification_targets(values)
     classes, codes = np.unique(values, return_inverse=True)
     if len(classes) < 2:

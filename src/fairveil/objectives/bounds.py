@@ -24,7 +24,7 @@ class Bounds:
 
     @classmethod
     def of(cls, budgets: Sequence[float | dict[str, float]], *, relative: bool = False) -> "Bounds":
-        """From one budget a member: all numbers, or all mappings with the same kinds."""
+        """From one budget per member: all numbers, or all mappings with the same kinds."""
         first = budgets[0]
         if isinstance(first, dict):
             names = tuple(first)
@@ -36,7 +36,7 @@ class Bounds:
 
     @classmethod
     def of_loss(cls, values: Sequence[float]) -> "Bounds":
-        """One bound a member on the loss of its predictions."""
+        """One bound per member on the loss of its predictions."""
         return cls(torch.tensor([[value] for value in values]), torch.ones(1, 1), ("loss",))
 
     def violation(self, mean: Tensor, aim: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ class Distortion:
         probability given to the original value, in nats (the authors').
     soft: the release is the probabilities themselves. Hamming is then the probability that a draw from them would
         differ, squared the distance of the vectors as they are.
-    custom: a function of (released, original), each (..., rows, width), that replaces both parts by one number a row.
+    custom: a function of (released, original), each (..., rows, width), that replaces both parts by one number per row.
     Numbers count by the squared difference on the schema's scale.
     """
 
@@ -117,7 +117,7 @@ class Distortion:
         if self.custom is not None:
             total = self.custom(release.values, original.expand_as(release.values))
             if not isinstance(total, Tensor) or total.shape != release.values.shape[:-1]:
-                raise InputError("A distortion function must return one number a row: a tensor of shape (..., rows).")
+                raise InputError("A distortion function must return one number per row: a tensor of shape (..., rows).")
             return torch.stack([total, torch.zeros_like(total)], dim=-1)
         slots = self._slots.to(original)
         grouped, numbers = self.layout.grouped, self.layout.continuous

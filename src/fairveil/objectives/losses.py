@@ -1,7 +1,7 @@
 """The adversary's losses (Table `table:gaploss`): squared, zero-one, log and alpha.
 
 Each takes the adversary's raw output, shape (..., classes) or (..., columns) for squared loss, and the truth, class
-numbers of shape (...) or values of shape (..., columns); each returns one loss a row, in nats where it is a log-loss.
+numbers of shape (...) or values of shape (..., columns); each returns one loss per row, in nats where it is a log-loss.
 """
 
 import math

@@ -38,7 +38,9 @@ def release_image_batch(
     veil: Veil, images: NDArray[np.generic], s: pd.DataFrame | None, draw: int
 ) -> NDArray[np.generic]:
     """One draw of censored images; the same number draws the same again."""
-    return veil.apply_to_images(read_image_batch(images), _shown(veil, s), torch.Generator().manual_seed(draw))
+    batch = read_image_batch(images)
+    released = veil.apply(batch, _shown(veil, s), torch.Generator().manual_seed(draw))
+    return batch.like_origin(released, keep_types=veil.encoder.signature.sampled)
 
 
 def release_table(veil: Veil, table: pd.DataFrame, s: pd.DataFrame | None, draw: int) -> pd.DataFrame:

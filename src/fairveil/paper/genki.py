@@ -308,7 +308,7 @@ def _epsilon_table() -> Table:
         "Epsilon of independent noise (Table tb:genki)",
         ["D", "Laplace", "Laplace, printed", "Gaussian, its formula", "Gaussian, printed", "Gaussian, analytic"],
         rows,
-        "The paper's Gaussian formula is no guarantee (the bound it is taken from holds for epsilon below 1 and has "
+        "The paper's Gaussian formula is not a guarantee (the bound it is taken from holds for epsilon below 1 and has "
         "another constant); the analytic value is exact. Some printed Gaussian values differ from the paper's own "
         "formula in the last digits.",
     )  # fmt: skip

@@ -109,7 +109,7 @@ def _sides(row: dict[str, Any], name: str) -> list[list[float]]:
 
 
 def _plain(text: str) -> str:
-    """Names from the data are no mathematics: a dollar sign would start some."""
+    """Escape `$` so that matplotlib does not parse names as math."""
     short = text if len(text) <= 48 else text[:47] + "…"
     return short.replace("$", r"\$")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import jinja2
 
-from fairveil._utils.atomic import write_whole
+from fairveil._utils.atomic import write_atomic
 from fairveil.report.charts import group_picture, leakage_picture, parity_picture, utility_picture
 
 #: Counts below this are not shown: a page is handed on, and a count of three may be a person.
@@ -26,7 +26,7 @@ def write_page(audit: dict[str, Any], path: Path) -> None:
     page = render_page(audit)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to.")
-    write_whole(path, page.encode())
+    write_atomic(path, page.encode())
 
 
 def render_page(audit: dict[str, Any]) -> str:

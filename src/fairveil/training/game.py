@@ -144,7 +144,7 @@ class Game:
         self.spread = torch.lerp(parts.spread, self.spread, weight if self.step else 0.0)
 
     def restart_due(self) -> int | None:
-        """Which adversary, if any, is drawn anew at this step."""
+        """Which adversary, if any, is initialised again at this step."""
         training = self.problem.training
         every = training.steps // (training.restarts + 1)
         number, rest = divmod(self.step, max(every, 1))
@@ -152,7 +152,7 @@ class Game:
         return (number - 1) % len(self.panel.opponents) if due else None
 
     def restart(self, index: int) -> None:
-        """Draw one adversary of every member anew and let its optimiser forget."""
+        """Initialise one adversary of every member again, and reset its optimiser state."""
         drawn = int(torch.randint(2**31, (1,), generator=self.generator, device=self.device).item())
         for parameter in self.panel.restart(index, _member_generators(self.problem.seeds, Seeds(drawn))):
             self.panel_optimiser.state.pop(parameter, None)
@@ -184,7 +184,7 @@ class Game:
         familiar_mean = self.judged(self.averaged(), familiar)[0]
         self.generator.set_state(drawn)  # with the same draws for both
         mean, spread, found, right = self.judged(self.averaged(), rows)
-        # New rows may show more distortion than those of the training, which records and networks know by heart. A
+        # New rows may show more distortion than those of the training, which records and networks have memorised. A
         # standard error of the difference is put down to chance.
         chance = spread * math.sqrt(1 / len(rows) + 1 / len(familiar))
         self.optimism = (mean - familiar_mean - chance).clamp_min(0.0)

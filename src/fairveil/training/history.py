@@ -15,7 +15,7 @@ class Round:
     distortion: mean over validation rows, one number a constraint; bound: what it must not exceed.
     multiplier: the constraint's price of distortion. training_advantage: what the strongest *training* adversary
     gains over guessing, in units of the loss; training_accuracy: how often the best of them names the joint value of S.
-    They show how the game went and are no measure of leakage.
+    They show how the game went and are not a measure of leakage.
     """
 
     step: int

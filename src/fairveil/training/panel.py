@@ -13,7 +13,7 @@ from fairveil.encoders.layers import STATISTICS, BatchedCNN, BatchedMLP, Layer, 
 
 @dataclass(frozen=True)
 class Opponent:
-    """One network: its hidden layers (see `batched.Layer`), how many outputs, and which target it guesses."""
+    """One network: its hidden layers (see `layers.Layer`), how many outputs, and which target it guesses."""
 
     hidden: tuple[Layer, ...]
     outputs: int
@@ -23,8 +23,8 @@ class Opponent:
 class Panel(nn.Module):
     """Several networks that look at the same release, of `width` slots.
 
-    dropout: the chance that a network in training does not see a slot. Without it an adversary learns the training rows
-    by heart (its advantage there is several times that on new rows), and the encoder then fights its memory.
+    dropout: the chance that a network in training does not see a slot. Without it an adversary memorises the training
+    rows (its advantage there is several times that on new rows), and the encoder then fights its memory.
     shape: of images, their channels, height and width: for networks with convolutions. normalise: with batch norm.
     """
 

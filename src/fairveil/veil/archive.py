@@ -11,7 +11,7 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from fairveil._utils.atomic import write_whole
+from fairveil._utils.atomic import write_atomic
 from fairveil._utils.errors import VeilFileError
 
 _MANIFEST, _WEIGHTS, _DIGEST = "manifest.json", "weights.safetensors", "sha256"
@@ -33,7 +33,7 @@ def write_archive(path: str | Path, manifest: dict[str, Any], tensors: dict[str,
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, content in parts.items():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
-    write_whole(path, buffer.getvalue())
+    write_atomic(path, buffer.getvalue())
 
 
 def read_archive(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

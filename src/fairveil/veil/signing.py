@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairveil._utils.atomic import PRIVATE, sha256_of, write_whole
+from fairveil._utils.atomic import PRIVATE, sha256_of, write_atomic
 from fairveil._utils.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def make_key(path: Path) -> Path:
     encoding = serialization.Encoding.PEM
     private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     public = key.public_key().public_bytes(encoding, serialization.PublicFormat.SubjectPublicKeyInfo)
-    write_whole(path, private, PRIVATE)
-    write_whole(public_path(path), public)
+    write_atomic(path, private, PRIVATE)
+    write_atomic(public_path(path), public)
     return public_path(path)
 
 
@@ -50,7 +50,7 @@ def sign_file(path: Path, key: Path) -> Path:
     _refuse_missing(path)
     signature = _private_key(key).sign(_message(path))
     values = {"format": _FORMAT, "sha256": sha256_of(path), "signature": base64.b64encode(signature).decode()}
-    write_whole(signature_path(path), (json.dumps(values, indent=1) + "\n").encode())
+    write_atomic(signature_path(path), (json.dumps(values, indent=1) + "\n").encode())
     return signature_path(path)
 
 

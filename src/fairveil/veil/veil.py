@@ -2,20 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
 
 from fairveil._utils.errors import InputError, VeilFileError
 from fairveil._utils.randomness import RandomSource, source_of_rows
-from fairveil.data.images import ImageCodec, Images, ImageSchema, rows_at_once, unpack
+from fairveil.data.batch import AnyCodec, AnySchema, codec_for, read_schema
+from fairveil.data.images import EncodedImages, rows_at_once, unpack
 from fairveil.data.schema import Schema
 from fairveil.data.sensitive import Sensitive
-from fairveil.data.table_codec import Codec, EncodedRows, HandleUnknown
+from fairveil.data.table_codec import EncodedRows, HandleUnknown
 from fairveil.encoders import Encoder, Signature, load_encoder, read_architecture
 from fairveil.objectives.released import ReleasedBatch
 
@@ -24,16 +23,15 @@ from fairveil.objectives.released import ReleasedBatch
 class Veil:
     """A fitted, frozen encoder of one member."""
 
-    schema: Schema | ImageSchema
+    schema: AnySchema
     sensitive: Sensitive
     encoder: Encoder
     handle_unknown: HandleUnknown = "error"
 
     @property
-    def codec(self) -> Codec:
-        """How tables become tensors."""
-        assert self.table_schema is not None
-        return Codec(self.table_schema, self.handle_unknown)
+    def codec(self) -> AnyCodec:
+        """How rows become tensors and back."""
+        return codec_for(self.schema, self.handle_unknown)
 
     @property
     def table_schema(self) -> Schema | None:
@@ -64,34 +62,16 @@ class Veil:
                 noise = self.encoder.noise(len(rows), source_of_rows(source, start, start + len(rows)))
                 yield self.encoder(rows, shown, noise)
 
-    def apply(self, table: pa.Table, sensitive: pa.Table | None, source: RandomSource) -> pa.Table:
-        """A censored table: same columns and values from the schema, or one column per slot for soft releases."""
-        return self.apply_to(table, self.codec.encode_rows(table), sensitive, source)[0]
+    def apply(self, content: Any, sensitive: pa.Table | None, source: RandomSource) -> Any:
+        """A release of an arrow table, or of `Images`: as the codec assembles it."""
+        return self.apply_to(content, self.codec.encode_rows(content), sensitive, source)[0]
 
     def apply_to(
-        self, table: pa.Table, rows: EncodedRows, sensitive: pa.Table | None, source: RandomSource
-    ) -> tuple[pa.Table, Tensor]:
-        """A censored table, and the same as a tensor, from rows that were encoded before."""
-        values = self.values(rows.x, self.shown(table.num_rows, sensitive), source)
-        if not self.encoder.signature.sampled:
-            return self.codec.soft(values), values
-        drawn = self.codec.decode(values)
-        columns = {name: table[name] if name in self._untouched else drawn[name] for name in self.output_names()}
-        return pa.table(columns), values
-
-    @cached_property
-    def _untouched(self) -> frozenset[str]:
-        """Columns that are released as they are, to the last digit."""
-        return frozenset(column.name for column in self.schema.columns if column.role in ("keep", "pass"))
-
-    def apply_to_images(self, images: Images, sensitive: pa.Table | None, source: RandomSource) -> np.ndarray:
-        """Censored images, of the size, the channels and the kind of pixel that they came with."""
-        assert isinstance(self.schema, ImageSchema)
-        codec = ImageCodec(self.schema)
-        values = self.values(codec.encode(images), self.shown(len(images), sensitive), source)
-        if not self.encoder.signature.sampled:  # real numbers, anywhere
-            return codec.decode(values)[..., 0] if images.grey else codec.decode(values)
-        return images.like_origin(codec.decode(values))
+        self, content: Any, rows: EncodedRows | EncodedImages, sensitive: pa.Table | None, source: RandomSource
+    ) -> tuple[Any, Tensor]:
+        """A release, and the same as a tensor, from rows that were encoded before."""
+        values = self.values(rows.x, self.shown(len(content), sensitive), source)
+        return self.codec.assemble(content, values, sampled=self.encoder.signature.sampled), values
 
     def shown(self, rows: int, sensitive: pa.Table | None) -> Tensor | None:
         """S as the encoder sees it, (rows, sensitive width); None if it does not."""
@@ -105,11 +85,7 @@ class Veil:
 
     def output_names(self) -> list[str]:
         """The columns of a release, in order; of images, their pixels."""
-        if isinstance(self.schema, ImageSchema):
-            return [f"pixel{i}" for i in range(self.schema.pixels)]
-        if self.encoder.signature.sampled:
-            return [column.name for column in self.schema.released]
-        return list(self.schema.layout.slot_names)
+        return self.schema.output_names(sampled=self.encoder.signature.sampled)
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """A manifest of plain values, and the weights."""
@@ -128,10 +104,7 @@ class Veil:
     def from_parts(cls, manifest: dict[str, Any], weights: dict[str, Tensor]) -> "Veil":
         """Build from what `to_parts` gave; refuses weights that do not fit the manifest."""
         try:
-            described = manifest["schema"]
-            schema: Schema | ImageSchema = (
-                ImageSchema.from_dict(described) if "images" in described else Schema.from_dict(described)
-            )
+            schema = read_schema(manifest["schema"])
             sensitive = Sensitive.from_dict(manifest["sensitive"])
             _refuse_contradictions(schema, sensitive, manifest)
             width = sensitive.width if manifest["sees_sensitive"] else 0
@@ -144,7 +117,7 @@ class Veil:
         return cls(schema, sensitive, encoder.requires_grad_(False).eval(), manifest["handle_unknown"])
 
 
-def _refuse_contradictions(schema: Schema | ImageSchema, sensitive: Sensitive, manifest: dict[str, Any]) -> None:
+def _refuse_contradictions(schema: AnySchema, sensitive: Sensitive, manifest: dict[str, Any]) -> None:
     """A veil that says it hides S and releases it, or that does not say what it must, is a forgery."""
     hidden = {column.name for column in sensitive.columns}
     told = [column.name for column in schema.columns if column.name in hidden and column.role in ("keep", "pass")]

@@ -25,7 +25,7 @@ from fairveil.training import Training
 from fairveil.workflows.inspect import inspect_file, read_schema
 from fairveil.workflows.labels import folder_digest, read_labelled
 from fairveil.workflows.reading import TableFile, open_table
-from fairveil.workflows.release.workspace import workplace
+from fairveil.workflows.release.workspace import workspace
 from fairveil.workflows.sampling import MOST_ROWS, sample_rows
 from fairveil.workflows.writing import check_target
 
@@ -85,7 +85,7 @@ def fit_file(source: str | Path, target: str | Path, budget: float, recipe: Reci
     source, target = Path(source), check_target(Path(target), (".veil",))
     _check_files(source, recipe)
     refuse_overwriting({"veil": target}, recipe.files(source))
-    with workplace(target, recipe.plan(source, {"budget": budget}), resume=recipe.resume) as (folder, plan):
+    with workspace(target, recipe.plan(source, {"budget": budget}), resume=recipe.resume) as (folder, plan):
         seed = int(plan["private"]["seed"])
         data = read_data(source, recipe, seed)
         encoder = FairEncoder(budget, **settings(data, recipe, seed, folder / "checkpoint"))
@@ -116,7 +116,7 @@ def fit_frontier(
     if absent:
         raise InputError([f"{source.name} has no column {name!r} to be a target." for name in absent])
     plan = recipe.plan(source, {"budgets": list(budgets), "targets": list(targets)})
-    with workplace(folder, plan, resume=recipe.resume) as (work, found):
+    with workspace(folder, plan, resume=recipe.resume) as (work, found):
         seed = int(found["private"]["seed"])
         data = read_data(source, recipe, seed, more=targets)
         assert data.schema is not None

@@ -30,7 +30,7 @@ Kind = Literal["csv", "parquet"]
 MOST_COLUMNS = 2000
 #: Bytes of a CSV file that are parsed at once; no row may be longer.
 _BLOCK = 8 * 2**20
-#: Bytes of a cell beyond which it is no value but a document, or a quote that was never closed.
+#: Bytes of a cell beyond which it is not a value but a document, or a quote that was never closed.
 _LONGEST = 2**16
 #: Of Parquet files: rows that are read at once, bytes of text that a column may hold in them, and how much larger than
 #: its own size a column of many bytes may claim to be.

@@ -10,14 +10,13 @@ import pyarrow as pa
 import torch
 
 import fairveil
-from fairveil._utils.atomic import refuse_special, write_whole
+from fairveil._utils.atomic import refuse_special, write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.auditing import AuditResult, Certificate
 from fairveil.data.columns import shown
-from fairveil.data.images import ImageSchema
 from fairveil.estimators import FairEncoder
 from fairveil.veil.archive import few_parts
-from fairveil.workflows.release.job import FEWEST_TOLD, Options, Told
+from fairveil.workflows.release.job import FEWEST_TOLD, Options, ReleaseSummary
 from fairveil.workflows.release.ledger import Ledger
 
 FORMAT = "fairveil-card-2"
@@ -63,7 +62,12 @@ def card_path(release: Path) -> Path:
 
 
 def make_card(
-    name: str, encoder: FairEncoder, veil_sha256: str, told: Told, options: Options, joint: dict[str, Any] | None
+    name: str,
+    encoder: FairEncoder,
+    veil_sha256: str,
+    told: ReleaseSummary,
+    options: Options,
+    joint: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """All that is known of a release when it is written, and may be handed on with it.
 
@@ -71,7 +75,7 @@ def make_card(
     """
     veil = encoder.veil_
     columns = [{"name": c.name, "role": c.role, "kind": c.kind} for c in veil.schema.columns if c.released]
-    shape = "x".join(map(str, veil.schema.shape)) if isinstance(veil.schema, ImageSchema) else None
+    shape = "x".join(map(str, veil.schema.layout.shape)) if veil.schema.layout.shape else None
     tellable = told.rows >= FEWEST_TOLD
     distortion = {kind: round(value, 2) for kind, value in told.distortion.items()} if tellable else {}
     return {
@@ -112,8 +116,8 @@ def make_card(
 
 def write_card(path: Path, card: dict[str, Any]) -> None:
     """Write JSON to `path`, and Markdown beside it."""
-    write_whole(path, (json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode())
-    write_whole(path.with_suffix(".md"), card_text(card).encode())
+    write_atomic(path, (json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode())
+    write_atomic(path.with_suffix(".md"), card_text(card).encode())
 
 
 def read_card(path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from fairveil.estimators import FairEncoder, load
 from fairveil.workflows.reading import open_table
 from fairveil.workflows.release.card import card_path, make_card, read_card, write_card
 from fairveil.workflows.release.images import ImageJob, release_images
-from fairveil.workflows.release.job import Job, Options, Told
+from fairveil.workflows.release.job import Job, Options, ReleaseSummary
 from fairveil.workflows.release.tables import release_table
 from fairveil.workflows.sampling import sample_rows
 from fairveil.workflows.writing import check_target
@@ -49,7 +49,7 @@ def release_file(
     _refuse_overwriting(source, veil, target, labels)
     made: dict[str, Any] = {}
 
-    def finish(told: Told, joint: dict[str, Any] | None) -> None:
+    def finish(told: ReleaseSummary, joint: dict[str, Any] | None) -> None:
         made.update(make_card(target.name, encoder, sha256_of(veil), told, options, joint))
         write_card(card_path(target), made)
 

@@ -19,7 +19,7 @@ from fairveil.workflows.labels import folder_digest, labels_of
 from fairveil.workflows.release.job import (
     PLAN_FORMAT,
     Options,
-    Told,
+    ReleaseSummary,
     plan_digest,
     random_source,
     refuse_contradictions,
@@ -27,7 +27,7 @@ from fairveil.workflows.release.job import (
 )
 from fairveil.workflows.release.ledger import Entry, Ledger
 from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest
-from fairveil.workflows.release.workspace import is_unfinished, workplace
+from fairveil.workflows.release.workspace import is_unfinished, workspace
 
 #: The time of every released file.
 _TIME = 946_684_800  # 2000-01-01
@@ -58,7 +58,7 @@ class ImageJob:
         }
 
 
-def release_images(job: ImageJob, before_naming: Callable[[Told], None]) -> Told | None:
+def release_images(job: ImageJob, before_naming: Callable[[ReleaseSummary], None]) -> ReleaseSummary | None:
     """Write a censored copy of a folder. The target appears when it is complete."""
     if not isinstance(job.encoder.veil_.schema, ImageSchema):
         raise InputError("This veil was fitted to a table, not to images.")
@@ -77,21 +77,21 @@ def release_images(job: ImageJob, before_naming: Callable[[Told], None]) -> Told
             return None
         raise InputError(f"{job.target} exists already. Name a new folder.")
     ledger.prepare()
-    with workplace(job.target, plan, resume=job.options.resume) as (folder, found):
+    with workspace(job.target, plan, resume=job.options.resume) as (folder, found):
         own = str(found["private"]["release"])
         return _write(job, names, folder, ledger, own, plan_digest(plan), before_naming)
 
 
 def _write(
     job: ImageJob, names: list[str], folder: Path, ledger: Ledger, own: str, digest: str,
-    before_naming: Callable[[Told], None],
-) -> Told:  # fmt: skip
+    before_naming: Callable[[ReleaseSummary], None],
+) -> ReleaseSummary:  # fmt: skip
     order = _order(job, len(names), folder)
     finished = folder / "finished"
     finished.mkdir(mode=0o700, exist_ok=True)
     for rest in finished.glob(".*.partial"):
         rest.unlink()
-    told = Told(rows=len(names))
+    told = ReleaseSummary(rows=len(names))
     sketch, squares, changed, hashes = _draw_images(job, names, order, finished, ledger, own)
     told.distortion = {"continuous": squares / len(names)}
     told.changed = changed / len(names)
@@ -151,7 +151,8 @@ def _draw_images(
                 if veil.sees_sensitive and job.labels is not None:
                     secret = labels_of(job.labels, files, secret_columns)
                 source = random_source(job.options, 0, start)
-                drawn = veil.apply_to_images(Images(original, grey=False), secret, source)
+                batch = Images(original, grey=False)
+                drawn = batch.like_origin(veil.apply(batch, secret, source))
                 released = _saved(drawn, targets)
             difference = (released.astype(np.float64) - original) / 255.0
             squares += float(np.square(difference).sum())

@@ -64,7 +64,7 @@ class Options:
 
 
 @dataclass
-class Told:
+class ReleaseSummary:
     """What a release tells of itself.
 
     distortion: the mean of all rows as written, by kind of column; empty if it cannot be counted. floor: of a few rows,
@@ -117,7 +117,7 @@ class Job:
     @cached_property
     def codec(self) -> Codec:
         """How tables become tensors."""
-        return self.veil.codec
+        return Codec(self.schema, self.veil.handle_unknown)
 
     def encoded(self, table: pa.Table) -> EncodedRows:
         """The rows of a batch as the encoder sees them."""
@@ -201,7 +201,7 @@ def random_source(options: Options, *place: int) -> ByteSource:
     return KeyedStream(b"fairveil release", *map(whole_number_bytes, (options.seed, *place)))
 
 
-def contradictions(told: Told, encoder: FairEncoder) -> list[str]:
+def contradictions(told: ReleaseSummary, encoder: FairEncoder) -> list[str]:
     """In what a release does not keep the word of its veil: more distortion than the budget, or far less movement.
 
     A veil is a file, and may be forged; and rows may be unlike those it was fitted on. Of a few rows only what no draw
@@ -229,7 +229,7 @@ def contradictions(told: Told, encoder: FairEncoder) -> list[str]:
     return found
 
 
-def refuse_contradictions(told: Told, encoder: FairEncoder, options: Options) -> None:
+def refuse_contradictions(told: ReleaseSummary, encoder: FairEncoder, options: Options) -> None:
     """Stop a release that does not keep the veil's word, unless that was asked for."""
     told.contradictions = contradictions(told, encoder)
     if told.contradictions and not options.unverified:

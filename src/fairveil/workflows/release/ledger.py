@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._utils.atomic import PRIVATE, replacing, sha256_of, write_whole
+from fairveil._utils.atomic import PRIVATE, replacing, sha256_of, write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.workflows.release.sketch import Overlap, Sketch, overlap, same_rows
 
@@ -106,7 +106,7 @@ class Ledger:
         """Make sure that entries can be written, before a row is drawn."""
         try:
             with self.locked():
-                write_whole(self._book_path, json.dumps(self._book).encode(), PRIVATE)
+                write_atomic(self._book_path, json.dumps(self._book).encode(), PRIVATE)
         except OSError as error:
             raise InputError(
                 f"The ledger {self.folder} cannot be written ({error.strerror}), so it would not be known what was "
@@ -155,7 +155,7 @@ class Ledger:
         """Write down a release before it gets its name. To be called while `locked`."""
         others = [row for row in self._book["releases"] if row["release"] != entry.release]
         self._book["releases"] = [*others, asdict(entry)]
-        write_whole(self._book_path, json.dumps(self._book).encode(), PRIVATE)
+        write_atomic(self._book_path, json.dumps(self._book).encode(), PRIVATE)
 
     @contextmanager
     def order_file(self, release: str) -> Iterator[BinaryIO]:
@@ -263,7 +263,7 @@ def _note(veil_sha256: str, folder: Path) -> None:
         return
     with suppress(OSError):
         (state / "ledgers").mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(state / "ledgers" / veil_sha256, str(folder.absolute()).encode(), PRIVATE)
+        write_atomic(state / "ledgers" / veil_sha256, str(folder.absolute()).encode(), PRIVATE)
 
 
 def _noted(veil_sha256: str) -> Path | None:

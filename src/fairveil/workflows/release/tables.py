@@ -39,7 +39,7 @@ from fairveil.workflows.release.job import (
     FEWEST_TOLD,
     Job,
     Options,
-    Told,
+    ReleaseSummary,
     check_release,
     plan_digest,
     random_source,
@@ -47,20 +47,18 @@ from fairveil.workflows.release.job import (
     refuse_few,
 )
 from fairveil.workflows.release.ledger import Entry, Ledger
-from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest, row_hashes, tells_rows_apart
-from fairveil.workflows.release.workspace import is_unfinished, workplace
+from fairveil.workflows.release.parts import PLACE, metadata_of, open_part, rows_of_bucket, summarise
+from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest, row_hashes
+from fairveil.workflows.release.workspace import is_unfinished, workspace
 from fairveil.workflows.writing import TableWriter, written_schema
 
-#: Where a released row stood in the input; only parts hold it.
-_PLACE = "\x00place"
 #: Of a column that is passed on, the share of a batch that must share its values with others, and how many values there
 #: must be at least, for it to be taken for the name of a person.
 _REPEATED, _FEWEST_PEOPLE = 0.01, 100
 _CHANGED = "{name} is not the file of which the interrupted release was made. Leave --resume out to begin anew."
-_DAMAGED = "The interrupted work holds a damaged or foreign part. Leave --resume out to begin anew."
 
 
-def release_table(job: Job, before_naming: Callable[[Told], None]) -> Told | None:
+def release_table(job: Job, before_naming: Callable[[ReleaseSummary], None]) -> ReleaseSummary | None:
     """Write a censored copy of a table. The target is complete, or as it was.
 
     before_naming: called when the file is complete and has not yet its name: what it raises stops the release. None is
@@ -73,7 +71,7 @@ def release_table(job: Job, before_naming: Callable[[Told], None]) -> Told | Non
         return None
     ledger.prepare()
     with (
-        workplace(job.target, asked, resume=job.options.resume) as (folder, plan),
+        workspace(job.target, asked, resume=job.options.resume) as (folder, plan),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", ClippedWarning)  # they are counted, and told on the card
@@ -159,7 +157,7 @@ def _draw_parts(release: TableRelease) -> None:
 
 def _refuse_changed(release: TableRelease, index: int, identities: Hashes) -> None:
     """A part that was drawn before the interruption must be of the rows that stand there now."""
-    stored = _metadata(_part(release.part_path(index)))[b"rows_digest"]
+    stored = metadata_of(open_part(release.part_path(index)))[b"rows_digest"]
     if stored != ordered_digest(identities, index * release.job.batch_rows).tobytes():
         raise InputError(_CHANGED.format(name=release.job.source.path.name))
 
@@ -237,7 +235,7 @@ def _draw_part(
     )
     released = released.cast(written_schema(job.schema))
     start = index * job.batch_rows
-    released = released.append_column(_PLACE, pa.array(start + np.arange(table.num_rows)))
+    released = released.append_column(PLACE, pa.array(start + np.arange(table.num_rows)))
     bucket = np.zeros(table.num_rows, dtype=np.int64)
     if job.buckets > 1:
         keys = random_source(job.options, 2, index).keys(table.num_rows)
@@ -310,11 +308,11 @@ def _clipped(job: Job, table: pa.Table) -> dict[str, int]:
     return found
 
 
-def _gather(release: TableRelease, before_naming: Callable[[Told], None], digest: str) -> Told:
+def _gather(release: TableRelease, before_naming: Callable[[ReleaseSummary], None], digest: str) -> ReleaseSummary:
     """The second pass: bucket after bucket in a random order, then the ledger, then the name."""
     job, ledger = release.job, release.ledger
     paths = sorted(release.folder.glob("part-*.arrow"))
-    told, sketch = _summary(release, paths)
+    told, sketch = summarise(paths, release.name, job.batch_rows)
     refuse_contradictions(told, job.encoder, job.options)
     suffix = job.target.suffix.lower()
     finished = release.folder / f"finished{suffix}"
@@ -326,10 +324,10 @@ def _gather(release: TableRelease, before_naming: Callable[[Told], None], digest
             TableWriter(finished, suffix, written_schema(job.schema)) as writer,
         ):
             for bucket in range(job.buckets):
-                for rows in _of_bucket(paths, bucket, job):
+                for rows in rows_of_bucket(paths, bucket, job.options):
                     if places is not None:
-                        places.write(rows[_PLACE].to_numpy().tobytes())
-                    writer.write(rows.drop_columns([_PLACE]))
+                        places.write(rows[PLACE].to_numpy().tobytes())
+                    writer.write(rows.drop_columns([PLACE]))
                 report(bucket + 1)
         told.neutralised = writer.neutralised
         told.sha256 = sha256_of(finished)
@@ -348,72 +346,3 @@ def _gather(release: TableRelease, before_naming: Callable[[Told], None], digest
             ledger.forget_order(release.name)
         raise
     return told
-
-
-def _of_bucket(paths: list[Path], bucket: int, job: Job) -> Iterator[pa.Table]:
-    """The rows of a bucket, shuffled; without shuffling part after part, so that memory holds one."""
-    parts = (_part(path).get_batch(bucket) for path in paths)
-    if job.options.keep_order:
-        yield from (pa.Table.from_batches([part]).replace_schema_metadata(None) for part in parts)
-        return
-    rows = pa.concat_tables([pa.Table.from_batches([part]).replace_schema_metadata(None) for part in parts])
-    yield rows.take(pa.array(np.argsort(random_source(job.options, 1, bucket).keys(rows.num_rows), kind="stable")))
-
-
-def _part(path: Path) -> pa.ipc.RecordBatchFileReader:
-    try:
-        return pa.ipc.open_file(pa.memory_map(str(path)))
-    except (pa.ArrowException, OSError):
-        raise InputError(_DAMAGED) from None
-
-
-def _metadata(part: pa.ipc.RecordBatchFileReader) -> dict[bytes, bytes]:
-    return dict(part.schema.metadata or {})
-
-
-def _summary(release: TableRelease, paths: list[Path]) -> tuple[Told, Sketch]:
-    """What the parts tell of themselves; each must be a part of this release, in its place, with all its rows once."""
-    told, sketch, sums = Told(), Sketch.empty(), np.zeros(2 * len(KINDS) + 2)
-    digest, repeats = np.zeros(2, dtype=np.uint64), set()
-    for index, path in enumerate(paths):
-        metadata = _metadata(_part(path))
-        try:
-            right = metadata[b"release"] == release.name.encode() and int(metadata[b"index"]) == index
-            rows = int(metadata[b"rows"])
-            sums += np.frombuffer(metadata[b"distortion"], dtype=np.float64)
-            digest += np.frombuffer(metadata[b"rows_digest"], dtype=np.uint64)
-            hashes = np.frombuffer(metadata[b"sketch"], dtype=np.uint64)
-            counts = np.frombuffer(metadata[b"counts"], dtype=np.int64)
-            clipped = json.loads(metadata[b"clipped"])
-            repeats |= set(json.loads(metadata[b"repeats"]))
-        except (KeyError, ValueError):
-            raise InputError(_DAMAGED) from None
-        if not right or not _has_its_rows(path, index * release.job.batch_rows, rows):
-            raise InputError(_DAMAGED)
-        sketch = sketch + Sketch.of(hashes, counts)
-        told.rows += rows
-        for name, count in clipped.items():
-            told.clipped[name] = told.clipped.get(name, 0) + count
-    told.original = digest.tobytes().hex()
-    kinds, (counted, changed), floor = sums[: len(KINDS)], sums[len(KINDS) : len(KINDS) + 2], sums[len(KINDS) + 2 :]
-    if counted:
-        told.distortion = dict(zip(KINDS, (kinds / counted).tolist(), strict=True))
-        told.floor = dict(zip(KINDS, (floor / counted).tolist(), strict=True))
-    told.changed = float(changed / told.rows)
-    told.warnings += [
-        f"Column {name!r} is passed on, and many rows share its values. If it says whose row it is, rows of one person "
-        f"that are drawn apart tell more than one alone: say --person {name}." for name in sorted(repeats)
-    ]  # fmt: skip
-    if not tells_rows_apart(sketch):
-        told.warnings.append("Nearly all rows equal others, so that the ledger knows this whole input again, but no "
-                             "part of it. Release each row once.")  # fmt: skip
-    return told, sketch
-
-
-def _has_its_rows(path: Path, start: int, rows: int) -> bool:
-    """Whether a part holds the rows from `start` on, each of them once."""
-    schema = _part(path).schema
-    options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(_PLACE)])
-    part = pa.ipc.open_file(pa.memory_map(str(path)), options=options)
-    batches = [part.get_batch(i).column(0).to_numpy() for i in range(part.num_record_batches)]
-    return np.array_equal(np.sort(np.concatenate(batches)), start + np.arange(rows))

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fairveil._utils.atomic import PRIVATE, is_partial, write_whole
+from fairveil._utils.atomic import PRIVATE, is_partial, write_atomic
 from fairveil._utils.errors import BudgetNotMet, InputError, TrainingFailed, VeilFileError
 
 #: Errors that a retry cannot fix.
@@ -26,7 +26,7 @@ _OWN_IMAGES = re.compile(rf"\d+\.png|{_PARTIAL}")
 
 
 @contextmanager
-def workplace(target: Path, plan: dict[str, Any], *, resume: bool) -> Iterator[tuple[Path, dict[str, Any]]]:
+def workspace(target: Path, plan: dict[str, Any], *, resume: bool) -> Iterator[tuple[Path, dict[str, Any]]]:
     """The folder in which `target` is prepared, and the plan by which it is done.
 
     plan: what is to be done, as plain values. With `resume`, a folder of an interrupted run is kept if its plan says
@@ -40,7 +40,7 @@ def workplace(target: Path, plan: dict[str, Any], *, resume: bool) -> Iterator[t
         if kept is None:
             _clear(opened, _OWN_NAMES, keep=_LOCK)
             kept = plan
-            write_whole(folder / _PLAN, json.dumps(plan).encode(), PRIVATE)
+            write_atomic(folder / _PLAN, json.dumps(plan).encode(), PRIVATE)
         elif {**kept, "private": None} != {**json.loads(json.dumps(plan)), "private": None}:
             raise InputError(
                 f"The interrupted work for {target.name} was done with other settings or another input. Repeat it as "

@@ -1,0 +1,46 @@
+"""Tables and images behind one protocol: rows as a caller gives them, and how they become tensors and back.
+
+A batch knows its rows (`content`), a `digest` of them, the `names` of its columns, and how to give a result back
+(`like_origin`). A codec encodes the content (`encode_rows`: `x`, and the `original` from which distortion is counted)
+and makes a release of it from a drawn tensor (`assemble`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fairveil._utils.errors import InputError
+from fairveil.data.frames import Table
+from fairveil.data.images import ImageCodec, Images, ImageSchema
+from fairveil.data.schema import Schema
+from fairveil.data.table_codec import Codec, HandleUnknown
+
+Batch = Table | Images
+AnySchema = Schema | ImageSchema
+AnyCodec = Codec | ImageCodec
+
+
+def codec_for(schema: AnySchema, handle_unknown: HandleUnknown = "error") -> AnyCodec:
+    """How rows of this schema are encoded and decoded."""
+    return ImageCodec(schema) if isinstance(schema, ImageSchema) else Codec(schema, handle_unknown)
+
+
+def read_schema(described: Any) -> AnySchema:
+    """A schema from plain values."""
+    return ImageSchema.from_dict(described) if "images" in described else Schema.from_dict(described)
+
+
+def describe(batch: Batch, schema: Schema | None, sensitive: Sequence[str], *, bins: bool) -> AnySchema:
+    """The schema of a batch: the caller's, or inferred. sensitive: columns to which it gives that role."""
+    if isinstance(batch, Images):
+        if schema is not None or sensitive:
+            raise InputError("Images have no columns: leave 'schema' and 'sensitive_columns' out.")
+        return ImageSchema.of(batch)
+    if schema is None:
+        schema = Schema.infer(batch, sensitive=sensitive)
+    for name in sensitive:
+        schema = schema.edit(name, role="sensitive")
+    if not any(column.role == "encode" for column in schema.columns):
+        raise InputError(
+            f"There is no column to encode: X has {len(batch.names)} feature(s), none of them to be encoded."
+        )
+    return schema if bins else schema.without_bins()

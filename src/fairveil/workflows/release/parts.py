@@ -1,0 +1,88 @@
+"""Parts of a release of a table: drawn rows, dealt to buckets, with what is known of them; what `--resume` keeps."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from fairveil._utils.errors import InputError
+from fairveil.objectives.distortion import KINDS
+from fairveil.workflows.release.job import Options, ReleaseSummary, random_source
+from fairveil.workflows.release.sketch import Sketch, tells_rows_apart
+
+#: Where a released row stood in the input; only parts hold it.
+PLACE = "\x00place"
+DAMAGED = "The interrupted work holds a damaged or foreign part. Leave --resume out to start again."
+
+
+def rows_of_bucket(paths: list[Path], bucket: int, options: Options) -> Iterator[pa.Table]:
+    """The rows of a bucket, shuffled; without shuffling part after part, so that memory holds one."""
+    parts = (open_part(path).get_batch(bucket) for path in paths)
+    if options.keep_order:
+        yield from (pa.Table.from_batches([part]).replace_schema_metadata(None) for part in parts)
+        return
+    rows = pa.concat_tables([pa.Table.from_batches([part]).replace_schema_metadata(None) for part in parts])
+    yield rows.take(pa.array(np.argsort(random_source(options, 1, bucket).keys(rows.num_rows), kind="stable")))
+
+
+def open_part(path: Path) -> pa.ipc.RecordBatchFileReader:
+    """A part, read from the disk as it is needed."""
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path)))
+    except (pa.ArrowException, OSError):
+        raise InputError(DAMAGED) from None
+
+
+def metadata_of(part: pa.ipc.RecordBatchFileReader) -> dict[bytes, bytes]:
+    """What a part tells of itself."""
+    return dict(part.schema.metadata or {})
+
+
+def summarise(paths: list[Path], release: str, batch_rows: int) -> tuple[ReleaseSummary, Sketch]:
+    """What the parts tell of themselves; each must be a part of this release, in its place, with all its rows once."""
+    told, sketch, sums = ReleaseSummary(), Sketch.empty(), np.zeros(2 * len(KINDS) + 2)
+    digest, repeats = np.zeros(2, dtype=np.uint64), set()
+    for index, path in enumerate(paths):
+        metadata = metadata_of(open_part(path))
+        try:
+            right = metadata[b"release"] == release.encode() and int(metadata[b"index"]) == index
+            rows = int(metadata[b"rows"])
+            sums += np.frombuffer(metadata[b"distortion"], dtype=np.float64)
+            digest += np.frombuffer(metadata[b"rows_digest"], dtype=np.uint64)
+            hashes = np.frombuffer(metadata[b"sketch"], dtype=np.uint64)
+            counts = np.frombuffer(metadata[b"counts"], dtype=np.int64)
+            clipped = json.loads(metadata[b"clipped"])
+            repeats |= set(json.loads(metadata[b"repeats"]))
+        except (KeyError, ValueError):
+            raise InputError(DAMAGED) from None
+        if not right or not _has_its_rows(path, index * batch_rows, rows):
+            raise InputError(DAMAGED)
+        sketch = sketch + Sketch.of(hashes, counts)
+        told.rows += rows
+        for name, count in clipped.items():
+            told.clipped[name] = told.clipped.get(name, 0) + count
+    told.original = digest.tobytes().hex()
+    kinds, (counted, changed), floor = sums[: len(KINDS)], sums[len(KINDS) : len(KINDS) + 2], sums[len(KINDS) + 2 :]
+    if counted:
+        told.distortion = dict(zip(KINDS, (kinds / counted).tolist(), strict=True))
+        told.floor = dict(zip(KINDS, (floor / counted).tolist(), strict=True))
+    told.changed = float(changed / told.rows)
+    told.warnings += [
+        f"Column {name!r} is passed on, and many rows share its values. If it says whose row it is, rows of one person "
+        f"that are drawn apart tell more than one alone: say --person {name}." for name in sorted(repeats)
+    ]  # fmt: skip
+    if not tells_rows_apart(sketch):
+        told.warnings.append("Nearly all rows equal others, so that the ledger knows this whole input again, but no "
+                             "part of it. Release each row once.")  # fmt: skip
+    return told, sketch
+
+
+def _has_its_rows(path: Path, start: int, rows: int) -> bool:
+    """Whether a part holds the rows from `start` on, each of them once."""
+    schema = open_part(path).schema
+    options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(PLACE)])
+    part = pa.ipc.open_file(pa.memory_map(str(path)), options=options)
+    batches = [part.get_batch(i).column(0).to_numpy() for i in range(part.num_record_batches)]
+    return np.array_equal(np.sort(np.concatenate(batches)), start + np.arange(rows))
