@@ -90,7 +90,7 @@ SECRETS = {
         "'role' of X is the sensitive",
     ),
     "infinity": (pd.Series([1.0, np.inf] * 100), "infinity"),
-    "objects": (pd.Series([{"a": 1}, {"a": 2}] * 100), "which is no class"),
+    "objects": (pd.Series([{"a": 1}, {"a": 2}] * 100), "which is not a class"),
     "a series of mixed types": (pd.Series([1.5, "tall"] * 100), "'sensitive' mixes types"),
     "three dimensions": (np.zeros((200, 1, 1)), "3 dimensions"),
     "mixed types": (np.array(["f", 1] * 100, dtype=object), "mixes types|string or a number|sensitive"),

@@ -117,7 +117,7 @@ def test_a_function_of_released_and_original(codec, rows):
     parts = distortion.realised(ReleasedBatch(rows.roll(1, 0), rows), rows)
     torch.testing.assert_close(parts[:, 0], (rows.roll(1, 0) - rows).abs().sum(-1))
     broken = make_distortion(lambda released, original: released, layout, "sampled")
-    with pytest.raises(InputError, match="one number a row"):
+    with pytest.raises(InputError, match="one number per row"):
         broken.realised(ReleasedBatch(rows, rows), rows)
 
 

@@ -19,7 +19,8 @@ from fairveil.estimators.training import split_rows
 from fairveil.objectives import make_distortion
 from fairveil.objectives.released import ReleasedBatch
 from fairveil.training.confidence_bound import DRAWS
-from helpers import QUICK, people
+from fairveil.training.game import Game
+from helpers import QUICK, SMALL, people
 
 
 def quick(budget=50.0, **settings):
@@ -135,22 +136,53 @@ def test_sees_sensitive_needs_s_and_the_other_refuses_it(small, fitted):
         fitted.transform(X, sensitive_features=S["sex"])
 
 
+@pytest.fixture(scope="module")
+def telling():
+    """A column that tells S in nine rows of ten, and one that does not."""
+    generator = np.random.default_rng(0)
+    s = generator.integers(0, 2, 3000)
+    told = np.where(generator.random(3000) < 0.9, s, 1 - s)
+    return pd.DataFrame({"told": np.array(["x", "y"])[told], "other": generator.choice(list("uvw"), 3000)}), s
+
+
+SHORT = fv.Training(steps=150, batch_size=512, adversary_hidden=((32,),), rounds=5)
+
+
 @pytest.mark.parametrize("loss", ["log", "zero_one", fv.AlphaLoss(0.5), fv.AlphaLoss(3.0)])
-def test_every_loss_trains(small, loss):
-    X, S, _ = small
-    assert quick(loss=loss).fit(X, sensitive_features=S["sex"]).distortion_.met
+def test_every_loss_hides_s(telling, loss):
+    X, s = telling
+    encoder = quick(0.6, loss=loss, architecture=SMALL, training=SHORT).fit(X, sensitive_features=s)
+    released = encoder.transform(X)
+    assert abs(np.corrcoef(X["told"] == "y", s)[0, 1]) > 0.75  # the control
+    assert abs(np.corrcoef(released["told"] == "y", s)[0, 1]) < 0.25
+    assert (released["other"] != X["other"]).mean() < 0.25  # what tells nothing need not be changed
 
 
-@pytest.mark.parametrize("constraint", ["penalty", fv.Penalty(growth=0.9), fv.AugmentedLagrangian(rho=1.0)])
-def test_every_constraint_trains(small, constraint):
-    X, S, _ = small
-    assert quick(constraint=constraint).fit(X, sensitive_features=S["sex"]).distortion_.met
+@pytest.mark.parametrize("constraint", ["penalty", fv.Penalty(rho=20.0), "augmented_lagrangian"])
+def test_every_constraint_holds_a_bound_that_binds(telling, constraint):
+    """Without a constraint the same game spends more than twice as much (see the control)."""
+    X, s = telling
+    settings = {"architecture": SMALL, "training": SHORT, "unmet": "warn"}
+    free = quick(5.0, constraint=constraint, **settings).fit(X, sensitive_features=s)
+    bound = quick(0.2, constraint=constraint, **settings).fit(X, sensitive_features=s)
+    assert free.distortion_.mean > 0.4
+    assert bound.distortion_.mean > 0.05
+    assert bound.distortion_.met
 
 
-def test_a_task_by_class_number_or_several(small):
+def test_a_task_by_class_number_or_several(small, monkeypatch):
     X, S, y = small
+    seen = []
+    begin = Game.__init__
+
+    def noted(self, problem, *given):
+        begin(self, problem, *given)
+        seen.append([(type(task.loss).__name__, task.outputs) for task in problem.tasks])
+
+    monkeypatch.setattr(Game, "__init__", noted)
     for target in (y, X["height"], pd.DataFrame({"hired": y, "height": X["height"], "town": S["region"]})):
-        assert quick(target_weight=0.5).fit(X, target, sensitive_features=S["sex"]).distortion_.met
+        quick(target_weight=0.5).fit(X, target, sensitive_features=S["sex"])
+    assert seen == [[("LogLoss", 2)], [("SquaredLoss", 1)], [("LogLoss", 2), ("SquaredLoss", 1), ("LogLoss", 3)]]
 
 
 @pytest.mark.parametrize("settings", [{}, {"sees_sensitive": True, "architecture": "transport"}])

@@ -163,15 +163,26 @@ def test_the_soft_maximum_faces_the_strongest_and_pays_nothing_above_chance():
     assert advantage.grad[1].tolist() == [0.0, 0.0]
 
 
-def test_restarts_draw_adversaries_anew():
+def test_restarts_initialise_one_adversary_after_another(monkeypatch):
     X, S, _ = people(400)
     training = Training(steps=8, batch_size=64, adversary_steps=1, adversary_hidden=((8,), (4,)), rounds=2,
                         restarts=3)  # fmt: skip
-    settings = {"training": training, "verbose": False, "random_state": 0}
-    a, b = (FairEncoder(50.0, **settings).fit(X, sensitive_features=S["sex"]) for _ in range(2))
-    assert all(
-        torch.equal(p, q) for p, q in zip(a.veil_.encoder.parameters(), b.veil_.encoder.parameters(), strict=True)
-    )
+    restart, seen = Game.restart, []
+
+    def noted(self, index):
+        before = [[p.clone() for p in network.parameters()] for network in self.panel.networks]
+        restart(self, index)
+        for number, network in enumerate(self.panel.networks):
+            same = [torch.equal(old, new) for old, new in zip(before[number], network.parameters(), strict=True)]
+            fresh = [p not in self.panel_optimiser.state for p in network.parameters()]
+            assert all(same) == (number != index)
+            assert all(fresh) == (number == index)
+        seen.append((self.step, index))
+
+    monkeypatch.setattr(Game, "restart", noted)
+    encoder = FairEncoder(50.0, training=training, verbose=False, random_state=0)
+    encoder.fit(X, sensitive_features=S["sex"])
+    assert seen == [(2, 0), (4, 1), (6, 0)]
 
 
 def test_divergence_is_an_error():

@@ -10,7 +10,7 @@ from fairveil.data.frames import missing_mask
 
 #: Numbers with at most this many distinct values are classes; whole numbers with at most `MOST_CLASSES`, if each of
 #: them is held by `FEWEST_OF_A_GROUP` rows.
-MOST_VALUES = 20
+MOST_VALUES = 30
 MOST_CLASSES = 256
 _TRUE, _FALSE = ("true", "True", "TRUE", "1"), ("false", "False", "FALSE", "0")
 #: A group of S with fewer rows cannot be split into training, validation and test rows.

@@ -72,7 +72,7 @@ class FairEncoder(TableTransformer):
     sees_sensitive : bool
         Whether the encoder is shown S beside X, in `fit` and in `transform`.
     release : {"sampled", "probabilities"}
-        Valid records, or the paper's soft vectors, which leak (see the README).
+        Valid records, or the paper's soft vectors, which leak (see docs/results.md).
     target_weight : float
         Lambda of `eq:generalopt-oneApp`: the weight of predicting `y` from the release. 0: no task is known.
     sensitive_columns : list of names or positions, optional
