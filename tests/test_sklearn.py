@@ -11,7 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fairveil import ClippedWarning, FairEncoder, FairFrontier, Training
+from fairveil import ClippedWarning, FairEncoder, FairFrontier, Quantiser, Training
+from fairveil.baselines.noise import GaussianNoise, LaplaceNoise
 from helpers import QUICK, people
 
 TINY = Training(steps=2, batch_size=16, adversary_steps=1, adversary_hidden=((4,),), rounds=1)
@@ -22,6 +23,9 @@ ESTIMATORS = [
     FairFrontier(
         FairEncoder(sensitive_columns=[0], loss="squared", training=TINY, verbose=False, random_state=0), [1e8, 1e9]
     ),
+    LaplaceNoise(random_state=0),
+    Quantiser(4, min_rows_per_cell=1, random_state=0),
+    GaussianNoise(random_state=0),
 ]
 
 
@@ -29,6 +33,17 @@ ESTIMATORS = [
 @pytest.mark.filterwarnings("ignore::fairveil.ClippedWarning")
 def test_estimator_checks(estimator, check):
     check(estimator)
+
+
+def test_lazy_frames_are_collected(small):
+    import polars as pl
+
+    X, S, _ = small
+    lazy = pl.from_pandas(X).lazy()
+    fitted = encoder().fit(lazy, sensitive_features=pl.from_pandas(S[["sex"]]).lazy())
+    released = fitted.transform(lazy)
+    assert isinstance(released, pl.DataFrame)
+    assert released.schema == lazy.collect_schema()
 
 
 def encoder(**settings):

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fairveil._utils.errors import InputError, rows_named
-from fairveil.data.frames import Table, is_copy, is_frame, missing_mask, read_columns, read_table
+from fairveil.data.frames import Table, collected, is_copy, is_frame, missing_mask, read_columns, read_table
 from fairveil.data.kinds import FEWEST_OF_A_GROUP, is_class
 
 FEWEST_OF_A_PART = 2
@@ -56,6 +56,7 @@ Released = Table | ImageArray
 
 def read_release(data: Any, what: str) -> Released:
     """A table of any kind, or images as an array (rows, height, width[, channels])."""
+    data = collected(data)
     if is_frame(data):
         table = read_table(data)
         if not table.names:

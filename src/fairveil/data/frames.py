@@ -27,6 +27,11 @@ def is_frame(data: object) -> bool:
     )
 
 
+def collected(data: Any) -> Any:
+    """A lazy polars frame as a frame; anything else as it is."""
+    return data.collect() if nw.dependencies.is_polars_lazyframe(data) else data
+
+
 def is_series(data: object) -> bool:
     """Whether data is one column of a pandas, polars or pyarrow table."""
     return (
@@ -92,6 +97,7 @@ def read_table(data: Any, names: Sequence[str] | None = None) -> Table:
 
     names: what to call the columns of an array; x0, x1, ... by default.
     """
+    data = collected(data)
     if is_frame(data):
         return _read_frame(data)
     return _read_array(np.asarray(data), names)
@@ -99,6 +105,7 @@ def read_table(data: Any, names: Sequence[str] | None = None) -> Table:
 
 def read_columns(data: Any, default: str) -> pa.Table:
     """Read one or several loose columns (a series, a list, an array, a frame), such as the sensitive features."""
+    data = collected(data)
     if is_frame(data):
         return read_table(data).arrow
     if is_series(data):

@@ -42,32 +42,30 @@ def check_cells(owner: str, count: object) -> None:
         raise InputError(must_be(owner, "n_cells", f"a whole number from 2 to {MOST_CELLS}", count))
 
 
-def learn_cells(rows: Tensor, schema: Schema, count: int, seed: int) -> Tensor:
-    """At most `count` representative rows, (K, width), valid by the schema and all different."""
+def learn_cells(rows: Tensor, schema: Schema, count: int, seed: int, fewest: int = FEWEST_ROWS_OF_A_CELL) -> Tensor:
+    """At most `count` representative rows, (K, width), valid by the schema and all different; of `fewest` rows each."""
     if count < 2:
         raise InputError(f"n_cells must be at least 2. Got {count}.")
-    count = min(count, len(rows) // FEWEST_ROWS_OF_A_CELL)
+    count = min(count, len(rows) // fewest)
     if count < 2:
-        raise InputError(
-            f"{len(rows)} training rows are too few for cells of at least {FEWEST_ROWS_OF_A_CELL} rows each."
-        )
+        raise InputError(f"n_samples = {len(rows)} training rows are too few for two cells of at least {fewest} rows each.")
     weights = slot_weights(schema.layout)
     points = (rows * weights.sqrt()).numpy()
     means = MiniBatchKMeans(count, random_state=seed % 2**31, n_init=3, batch_size=4096).fit(points).cluster_centers_
     representatives = _valid(torch.from_numpy(means).float() / weights.sqrt().clamp_min(1e-6), schema)
     for _ in range(_ROUNDS):
-        representatives, cell, sizes = _without_small(rows, representatives, schema.layout)
+        representatives, cell, sizes = _without_small(rows, representatives, schema.layout, fewest)
         sums = torch.zeros_like(representatives).index_add_(0, cell, rows)
         representatives = _valid(sums / sizes[:, None], schema)
-    return _without_small(rows, representatives, schema.layout)[0]
+    return _without_small(rows, representatives, schema.layout, fewest)[0]
 
 
-def _without_small(rows: Tensor, representatives: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+def _without_small(rows: Tensor, representatives: Tensor, layout: Layout, fewest: int) -> tuple[Tensor, Tensor, Tensor]:
     """Dissolve the smallest cells, a few at a time, until all are large; also each row's cell and the cells' sizes."""
     while True:
         cell = nearest_cell(rows, representatives, layout)
         sizes = torch.bincount(cell, minlength=len(representatives))
-        small = int((sizes < FEWEST_ROWS_OF_A_CELL).sum())
+        small = int((sizes < fewest).sum())
         if not small:
             return representatives, cell, sizes
         # Rows of a dissolved cell enlarge others: dissolving all small ones at once would take too many.

@@ -6,7 +6,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import validate_data
 
 from fairveil._utils.errors import InputError
-from fairveil.data.frames import Table, is_frame, read_table
+from fairveil.data.frames import Table, collected, is_frame, read_table
 
 
 class TableEstimator(BaseEstimator):  # type: ignore[misc]
@@ -14,6 +14,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, *, reset: bool) -> Table:
         """X as a table, with scikit-learn's own checks of arrays, feature counts and feature names."""
+        X = collected(X)
         if is_frame(X):
             table = read_table(X)
             validate_data(self, X, reset=reset, skip_check_array=True)

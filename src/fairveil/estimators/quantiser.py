@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from fairveil._utils.errors import InputError, must_be
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import Codec
-from fairveil.encoders.codebook import learn_cells, nearest_cell
+from fairveil.encoders.codebook import FEWEST_ROWS_OF_A_CELL, learn_cells, nearest_cell
 from fairveil.estimators.base import TableTransformer
 from fairveil.estimators.inputs import seed_from
 
@@ -20,21 +20,50 @@ class Quantiser(TableTransformer):
     For a release that another tool made: quantise it, hand on the quantised table, and certify that one:
     `fairveil.certify(quantiser.cells_of(released), sensitive, alphabet=quantiser.n_cells_, trained_on=..., rows=...)`.
     It hides nothing by itself.
+
+    Parameters
+    ----------
+    n_cells : int
+        The most records.
+    min_rows_per_cell : int
+        Fitted rows that each record stands for, at least: one of few rows would point at a person.
+    schema : Schema, optional
+        Inferred from X when absent.
+    random_state : int, numpy generator or None
+
+    Attributes
+    ----------
+    representatives_ : array
+        The records, encoded.
+    n_cells_ : int
+        How many there are.
+    schema_ : Schema
     """
 
-    def __init__(self, n_cells: int = 64, *, schema: Schema | None = None, random_state: Any = None) -> None:
+    def __init__(
+        self,
+        n_cells: int = 64,
+        *,
+        min_rows_per_cell: int = FEWEST_ROWS_OF_A_CELL,
+        schema: Schema | None = None,
+        random_state: Any = None,
+    ) -> None:
         self.n_cells = n_cells
+        self.min_rows_per_cell = min_rows_per_cell
         self.schema = schema
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
         """Learn the representatives; S and y are not looked at."""
-        if isinstance(self.n_cells, bool) or not isinstance(self.n_cells, (int, np.integer)) or self.n_cells < 2:
-            raise InputError(must_be("Quantiser", "n_cells", "a whole number of at least 2", self.n_cells))
+        for name, least in (("n_cells", 2), ("min_rows_per_cell", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+                raise InputError(must_be("Quantiser", name, f"a whole number of at least {least}", value))
         table = self._read(X, reset=True)
         self.schema_: Schema = (self.schema or Schema.infer(table)).without_bins()
         rows = Codec(self.schema_).encode(table.arrow)
-        self.representatives_ = learn_cells(rows, self.schema_, int(self.n_cells), seed_from(self.random_state)).numpy()
+        seed, fewest = seed_from(self.random_state, "Quantiser"), int(self.min_rows_per_cell)
+        self.representatives_ = learn_cells(rows, self.schema_, int(self.n_cells), seed, fewest).numpy()
         self.n_cells_ = len(self.representatives_)
         return self
 
