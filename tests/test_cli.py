@@ -140,7 +140,7 @@ def test_an_interruption_says_how_to_go_on(files, capsys, monkeypatch):
     monkeypatch.setattr("fairveil.workflows.release_file", interrupted)
     code, _, err = verb(capsys, monkeypatch, files, "release", "people.csv", "--veil", "any.veil", "-o", "out.csv")
     assert code == 130
-    assert "--resume goes on" in err
+    assert "--resume continues" in err
     assert not (files / "out.csv").exists()
 
 

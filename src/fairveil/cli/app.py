@@ -93,7 +93,7 @@ def main() -> None:
         app(standalone_mode=True)
     except SystemExit as ended:
         if ended.code == _INTERRUPTED:  # what typer makes of Ctrl-C
-            sys.stderr.write("fairveil: interrupted. Nothing was written under its final name; --resume goes on.\n")
+            sys.stderr.write("fairveil: interrupted. Nothing was written under its final name; --resume continues.\n")
         raise
     except EXPECTED as error:
         if _debug:

@@ -36,7 +36,7 @@ Rows = Annotated[
     int | None, typer.Option(min=100, help="Learn from at most this many rows, sampled (200,000 if not given).")
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the training (never of a release).")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with what was interrupted.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume what was interrupted.")]
 Signature = Annotated[
     Path | None, typer.Option(help="Use the veil only if the owner of this public key signed it (see sign).")
 ]

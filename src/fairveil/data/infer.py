@@ -131,7 +131,7 @@ def _without_extremes(values: np.ndarray, fewest: int) -> np.ndarray:
 def _wider(values: np.ndarray, lower: float, upper: float, grid: float, fewest: int) -> tuple[float, float]:
     """The range, perhaps wider, where the few rows beyond it would lose much.
 
-    In a wider range they share one bin with others and are drawn anew in it, which can cost less than to clip them.
+    In a wider range they share one bin with others and are drawn again in it, which can cost less than to clip them.
     Ends are round numbers, and the bin holds as many rows as any.
     """
     inside = np.clip(values, lower, upper)

@@ -63,10 +63,10 @@ class Schema:
             or list(rule.starts) != sorted(rule.starts)
         ):
             return [f"The dependency of {column.name!r} on {by.name!r} must list a value for each category or piece of "
-                    f"{by.name!r}. Infer the schema anew, or remove the dependency."]  # fmt: skip
+                    f"{by.name!r}. Infer the schema again, or remove the dependency."]  # fmt: skip
         if not all(_belongs(value, column) for value in rule.values):
             return [f"The dependency of {column.name!r} on {by.name!r} lists values that {column.name!r} does not "
-                    "have. Infer the schema anew, or remove the dependency."]  # fmt: skip
+                    "have. Infer the schema again, or remove the dependency."]  # fmt: skip
         return []
 
     @classmethod

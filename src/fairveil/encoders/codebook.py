@@ -48,7 +48,9 @@ def learn_cells(rows: Tensor, schema: Schema, count: int, seed: int, fewest: int
         raise InputError(f"n_cells must be at least 2. Got {count}.")
     count = min(count, len(rows) // fewest)
     if count < 2:
-        raise InputError(f"n_samples = {len(rows)} training rows are too few for two cells of at least {fewest} rows each.")
+        raise InputError(
+            f"n_samples = {len(rows)} training rows are too few for two cells of at least {fewest} rows each."
+        )
     weights = slot_weights(schema.layout)
     points = (rows * weights.sqrt()).numpy()
     means = MiniBatchKMeans(count, random_state=seed % 2**31, n_init=3, batch_size=4096).fit(points).cluster_centers_

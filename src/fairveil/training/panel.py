@@ -63,7 +63,7 @@ class Panel(nn.Module):
         initialise(self, generators)
 
     def restart(self, index: int, generators: Sequence[torch.Generator]) -> list[nn.Parameter]:
-        """Draw one network anew, so that the encoder cannot settle against an old one; returns its parameters."""
+        """Initialise one network again, so that the encoder cannot settle against it; returns its parameters."""
         initialise(self.networks[index], generators)
         return [p for name, p in self.networks[index].named_parameters() if STATISTICS not in name]
 

@@ -1,6 +1,6 @@
 """Signatures: who made a veil, a release or a card. Ed25519, by the `cryptography` package (extra `sign`).
 
-A SHA-256 shows damage; anybody can compute it anew. A signature shows that the owner of a key vouched for the file. It
+A SHA-256 shows damage; anybody can compute it again. A signature shows that the owner of a key vouched for the file. It
 lies beside the file, as `FILE.sig`, and is checked against a public key that was obtained from its owner.
 """
 

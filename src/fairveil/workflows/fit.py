@@ -1,4 +1,4 @@
-"""Veils from files: read (a sample of) the rows, learn, write; an interrupted fit goes on where it was."""
+"""Veils from files: read (a sample of) the rows, learn, write; an interrupted fit resumes where it was."""
 
 import secrets
 import warnings
@@ -59,7 +59,7 @@ class Recipe:
         return {"input": source, "schema": self.schema, "table of labels": self.labels}
 
     def plan(self, source: Path, more: dict[str, Any]) -> dict[str, Any]:
-        """What must be the same for a later run to go on with this one."""
+        """What must be the same for a later run to resume this one."""
         files = [path for path in self.files(source).values() if path is not None]
         return {
             "files": [[path.name, _content(path)] for path in files],

@@ -46,7 +46,7 @@ class ImageJob:
     options: Options
 
     def plan(self, names: list[str]) -> dict[str, object]:
-        """What must be the same for a later run to go on with this one."""
+        """What must be the same for a later run to resume this one."""
         return {
             "images": folder_digest(self.source, names),
             "labels": None if self.labels is None else sha256_of(self.labels),
@@ -177,7 +177,7 @@ def _order(job: ImageJob, count: int, folder: Path) -> np.ndarray:
     if path.exists():
         order = np.fromfile(path, dtype=np.int64)
         if not np.array_equal(np.sort(order), np.arange(count)):
-            raise InputError("The interrupted work is damaged. Leave --resume out to begin anew.")
+            raise InputError("The interrupted work is damaged. Leave --resume out to start again.")
         return order
     order = np.arange(count)
     if not job.options.keep_order:

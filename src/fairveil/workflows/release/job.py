@@ -180,7 +180,7 @@ class Job:
         return make_distortion(named, self.schema.layout, "sampled") if known else None
 
     def plan(self) -> dict[str, Any]:
-        """What must be the same for a later run to go on with this one; the rows are compared part by part."""
+        """What must be the same for a later run to resume this one; the rows are compared part by part."""
         return {
             "columns": list(self.source.names),
             "veil": sha256_of(self.veil_path),

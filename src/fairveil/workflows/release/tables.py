@@ -2,7 +2,7 @@
 
 Two passes. The first draws each batch and stores it as a part, its rows dealt at random to buckets. The second takes
 one bucket after another from all parts, shuffles its rows and writes them: together a uniform permutation of all rows,
-in the memory of one bucket. Parts are whole files, so that an interrupted release goes on without drawing any of their
+in the memory of one bucket. Parts are whole files, so that an interrupted release resumes without drawing any of their
 rows again.
 """
 
@@ -55,7 +55,7 @@ from fairveil.workflows.writing import TableWriter, written_schema
 #: Of a column that is passed on, the share of a batch that must share its values with others, and how many values there
 #: must be at least, for it to be taken for the name of a person.
 _REPEATED, _FEWEST_PEOPLE = 0.01, 100
-_CHANGED = "{name} is not the file of which the interrupted release was made. Leave --resume out to begin anew."
+_CHANGED = "{name} is not the file of which the interrupted release was made. Leave --resume out to start again."
 
 
 def release_table(job: Job, before_naming: Callable[[ReleaseSummary], None]) -> ReleaseSummary | None:

@@ -44,7 +44,7 @@ def workspace(target: Path, plan: dict[str, Any], *, resume: bool) -> Iterator[t
         elif {**kept, "private": None} != {**json.loads(json.dumps(plan)), "private": None}:
             raise InputError(
                 f"The interrupted work for {target.name} was done with other settings or another input. Repeat it as "
-                "it was, or leave --resume out to begin anew."
+                "it was, or leave --resume out to start again."
             )
         try:
             yield folder, kept
@@ -137,7 +137,7 @@ def _read_plan(folder: Path) -> dict[str, Any] | None:
 
 
 def is_unfinished(target: Path) -> bool:
-    """Whether there is interrupted work to go on with."""
+    """Whether there is interrupted work to resume."""
     return not _folder(target).is_symlink() and _read_plan(_folder(target)) is not None
 
 
