@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -292,3 +293,21 @@ def test_a_frontier_of_images_and_what_does_not_fit_them():
         fv.FairEncoder(1e6, architecture=fv.Matrix(n_cells=4)).fit(x, sensitive_features=s)
     with pytest.raises(InputError, match="S is missing"):
         fv.FairEncoder(1.0).fit(x)
+
+
+def test_large_images_are_fitted_from_a_folder_in_few_steps(tmp_path):
+    """`auto` and `--steps` were resolved by two rules: 48 x 48 colour images asked for settings nobody could give."""
+    from PIL import Image
+
+    from fairveil.workflows import Recipe, fit_file
+
+    generator = np.random.default_rng(0)
+    (tmp_path / "faces").mkdir()
+    for i in range(24):
+        pixels = generator.integers(0, 256, (48, 48, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "faces" / f"{i:02d}.png")
+    labels = pd.DataFrame({"file": [f"{i:02d}.png" for i in range(24)], "sex": ["f", "m"] * 12})
+    labels.to_csv(tmp_path / "labels.csv", index=False)
+    recipe = Recipe(("sex",), labels=tmp_path / "labels.csv", steps=1, seed=0, show_progress=False)
+    encoder = fit_file(tmp_path / "faces", tmp_path / "sex.veil", 1e5, recipe)
+    assert encoder.veil_.encoder.architecture == NoisyAutoencoder()

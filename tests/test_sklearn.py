@@ -6,7 +6,7 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -107,3 +107,16 @@ def test_feature_names_in(small):
     assert fitted.feature_names_in_.tolist() == list(X.columns)
     assert fitted.n_features_in_ == X.shape[1]
     assert isinstance(fitted.transform(X), pd.DataFrame)
+
+
+@pytest.mark.filterwarnings("ignore::fairveil.BudgetWarning", "ignore::fairveil.ClippedWarning")
+def test_a_budget_that_few_rows_cannot_verify_does_not_end_a_cross_validation():
+    X, S, y = people(160)
+    with sklearn.config_context(enable_metadata_routing=True):
+        chosen = encoder(budget=2.0, handle_unknown="most_frequent", unmet="warn")
+        chosen = chosen.set_fit_request(sensitive_features=True)
+        pipeline = make_pipeline(chosen, OneHotEncoder(handle_unknown="ignore"), LogisticRegression(max_iter=200))
+        scores = cross_val_score(pipeline, X, y, cv=3, params={"sensitive_features": S["sex"]}, error_score="raise")
+    assert np.isfinite(scores).all()
+    fitted = encoder(budget=2.0, unmet="warn").fit(X, sensitive_features=S["sex"])
+    assert not fitted.distortion_.met  # it is fitted, and marked
