@@ -126,3 +126,15 @@ def test_a_file_that_keeps_the_budget_is_written(veil, tmp_path):
     card = release_file(path, veil, tmp_path / "out.csv", Options(**QUIET))
     assert card["release"]["contradicts_the_veil"] == []
     assert card["distortion"]["total"] <= 6.0
+
+
+@pytest.mark.filterwarnings("ignore::fairveil.BudgetWarning", "ignore::fairveil.ClippedWarning")
+def test_a_veil_whose_budget_was_never_verified_releases_nothing(place):
+    frame = pd.read_csv(place / "people.csv")
+    training = fv.Training(steps=2, rounds=1, held_out=0.02)
+    encoder = fv.FairEncoder(0.001, sensitive_columns=["sex"], architecture="feedforward", training=training,
+                             handle_unknown="most_frequent", unmet="warn", verbose=False, random_state=0)  # fmt: skip
+    encoder.fit(frame).save(place / "unmet.veil")
+    with pytest.raises(InputError, match="was not verified"):
+        release_file(place / "people.csv", place / "unmet.veil", place / "out.csv", Options(show_progress=False))
+    assert not (place / "out.csv").exists()

@@ -55,12 +55,9 @@ class Floor:
         return replace(self, rows=self.rows[index])
 
 
-def left_to_spend(bounds: Bounds, floor: Floor, prepared: Prepared) -> Bounds:
-    """What training may spend of the budgets: less what it does not see."""
-    lost, unseen = (bounds.of_rows(part.float().unsqueeze(0))[0] for part in (floor.mean, floor.unseen))
-    if bool((lost >= bounds.values).any(dim=1).all()):
-        raise BudgetNotMet(_lost_message(prepared, float(lost.sum())))
-    # A budget that is out of reach among others that are not ends as one that is not met.
+def left_to_spend(bounds: Bounds, floor: Floor) -> Bounds:
+    """What training may spend of the budgets: less what it does not see. One that is out of reach ends as not met."""
+    unseen = bounds.of_rows(floor.unseen.float().unsqueeze(0))[0]
     return replace(bounds, values=torch.maximum(bounds.values - unseen.clamp_min(0.0), _LEAST_LEFT * bounds.values))
 
 
@@ -135,8 +132,13 @@ def _share_changed(released: Tensor, x: Tensor, grouped: slice) -> float:
     return float((released[:, inside] != x[:, inside]).any(dim=1).double().mean())
 
 
-def refuse_unverifiable(prepared: Prepared, distortion: Distortion, bounds: Bounds, held_out: int) -> None:
-    """Raise BudgetNotMet, before any training, where held-out rows are too few to verify any of the budgets."""
+def refuse_unreachable(prepared: Prepared, distortion: Distortion, bounds: Bounds, floor: Floor, held_out: int) -> None:
+    """Raise BudgetNotMet, before any training, where none of the budgets can be met: rows cost as much before anything
+    is hidden, or held-out rows are too few to verify it.
+    """
+    lost = bounds.of_rows(floor.mean.float().unsqueeze(0))[0]
+    if bool((lost >= bounds.values).any(dim=1).all()):
+        raise BudgetNotMet(_lost_message(prepared, float(lost.sum())))
     if held_out >= FEWEST_ROWS:
         return
     largest = prepared.schema.layout.largest_distortion() if distortion.is_bounded else {}

@@ -26,7 +26,7 @@ from fairveil.encoders import (
     make_architecture,
 )
 from fairveil.estimators.base import TableTransformer
-from fairveil.estimators.distortion import Floor, left_to_spend, measure, refuse_unverifiable, unmet_message
+from fairveil.estimators.distortion import Floor, left_to_spend, measure, refuse_unreachable, unmet_message
 from fairveil.estimators.fitted_rows import FittedRows
 from fairveil.estimators.inputs import (
     Aims,
@@ -194,9 +194,9 @@ class FairEncoder(TableTransformer):
             architecture = choose_architecture(signature, distortion, _group_sizes(prepared))
         check_architecture(architecture, signature, distortion)
         training = settings.training.completed(architecture.training)
-        if self.unmet == "raise":
-            refuse_unverifiable(prepared, distortion, bounds, held_out_rows(len(prepared.rows), training))
         floor = Floor.of(prepared, distortion)
+        if self.unmet == "raise":
+            refuse_unreachable(prepared, distortion, bounds, floor, held_out_rows(len(prepared.rows), training))
 
         def achieved(veil: Veil, held_out: torch.Tensor, member: int) -> Achieved:
             rows, original = prepared.rows.take(held_out), prepared.original.index_select(0, held_out)
@@ -210,7 +210,7 @@ class FairEncoder(TableTransformer):
             signature=signature,
             loss=make_loss(self.loss),
             distortion=distortion,
-            bounds=left_to_spend(bounds, floor, prepared),
+            bounds=left_to_spend(bounds, floor),
             numbers=numbers,
             measure=achieved,
         )

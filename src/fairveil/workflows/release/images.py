@@ -24,6 +24,7 @@ from fairveil.workflows.release.job import (
     random_source,
     refuse_contradictions,
     refuse_few,
+    refuse_unmet,
 )
 from fairveil.workflows.release.ledger import Entry, Ledger
 from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest
@@ -66,6 +67,7 @@ def release_images(job: ImageJob, before_naming: Callable[[ReleaseSummary], None
         raise InputError("This encoder sees S: pass --labels, a table with the columns 'file' and S.")
     if job.options.person is not None:
         raise InputError("--person is for tables: of images, each is drawn for itself.")
+    refuse_unmet(job.encoder, job.options)
     names = image_names(job.source)
     refuse_few(len(names), job.options, "images")
     ledger = Ledger.of(job.veil_path)

@@ -259,12 +259,20 @@ def plan_digest(plan: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps({**plan, "private": None}).encode()).hexdigest()
 
 
+def refuse_unmet(encoder: FairEncoder, options: Options) -> None:
+    """Raise InputError for a veil whose budget held-out rows did not confirm."""
+    if not encoder.distortion_.met and not options.unverified:
+        raise InputError("The budget of this veil was not verified on held-out rows (unmet='warn'). Fit one that meets "
+                         "its budget; or, knowing this, say --unverified.")  # fmt: skip
+
+
 def check_release(job: Job) -> None:
     """Everything that can be known before a row is read; all problems at once."""
     if job.encoder.release != "sampled":
         raise InputError(
             "This veil releases probabilities, which carry S in their fine structure. Fit one with release='sampled'."
         )
+    refuse_unmet(job.encoder, job.options)
     file = job.source.path.name
     missing = [name for name in job.columns if name not in job.source.names]
     # Where columns are missing the first line may be no header but data: then its cells are not shown.
