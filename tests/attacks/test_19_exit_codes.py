@@ -4,6 +4,7 @@ import json
 import zipfile
 
 import pytest
+import yaml
 
 from fairveil.veil.archive import read_archive, write_archive
 from fairveil.workflows import Options, card_path, release_file
@@ -140,3 +141,14 @@ def test_numbers_beyond_all_bounds_on_a_card(place, run, part):
     card[part[0]][part[1]] = 10**400
     card_path(place / "out.csv").write_text(json.dumps(card))
     refused(run, "card", place / "out.csv")
+
+
+@pytest.mark.parametrize("share", [-1, 1e300, "x"])
+def test_a_share_of_clipped_rows_that_is_none(place, run, share):
+    schema = place / "schema.yaml"
+    assert run("inspect", place / "people.csv", "-s", "sex", "-o", schema)[0] == 0
+    values = yaml.safe_load(schema.read_text())
+    next(column for column in values["columns"] if column["kind"] != "categorical")["clipped"] = share
+    schema.write_text(yaml.safe_dump(values))
+    said = refused(run, "fit", place / "people.csv", "--schema", schema, "--steps", 1, "-o", place / "new.veil")
+    assert "clipped" in said

@@ -88,6 +88,8 @@ class Column:
             found.append(f"{where} lists a category twice.")
         if not (math.isfinite(self.scale) and self.scale > 0 and math.isfinite(self.center)):
             found.append(f"{where} needs a finite center and a finite scale above 0.")
+        if not 0 <= self.clipped <= 1:
+            found.append(f"{where} has clipped = {shown(self.clipped)}, which must be a share between 0 and 1.")
         if self.grid is not None and not (math.isfinite(self.grid) and self.grid > 0):
             found.append(f"{where} needs a grid above 0, or null for none.")
         if self.grid is not None and self.lower is None:
