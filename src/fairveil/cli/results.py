@@ -155,7 +155,7 @@ def sign(
     if file is None and new_key is None:
         raise InputError("Name a file to sign with --key, or a new key with --new-key.")
     if file is not None and (key is None) == (check is None):
-        raise InputError("Say --key to sign the file, or --check to check its signature.")
+        raise InputError("Pass --key to sign the file, or --check to check its signature.")
     if file is not None and key is not None:
         typer.echo(f"Wrote {sign_file(file, key)}.")
     if file is not None and check is not None:

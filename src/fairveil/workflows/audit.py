@@ -134,7 +134,7 @@ def _known(sha256: str, release: Path, original: Path, veil: str | Path | None, 
     raise InputError(
         f"Which row of {release.name} belongs to which row of {original.name} is not known: released rows are "
         "shuffled, and no ledger beside them tells their order. Name the veil with --veil; for a file whose rows "
-        "stand in the order of the original, say --same-order."
+        "stand in the order of the original, pass --same-order."
     )
 
 

@@ -236,7 +236,7 @@ def refuse_contradictions(told: ReleaseSummary, encoder: FairEncoder, options: O
         raise InputError([
             *told.contradictions,
             "Nothing was written. These rows are unlike those the veil was fitted on, or the veil is not what it says. "
-            "Fit a veil to them; or, knowing this, say --unverified: it is then told on the card.",
+            "Fit a veil to them, or pass --unverified: the card then says so.",
         ])  # fmt: skip
 
 
@@ -245,8 +245,8 @@ def refuse_few(rows: int, options: Options, what: str) -> None:
     if rows < FEWEST_RELEASED and not options.few_rows:
         raise InputError(
             f"There are {rows} {what}, fewer than {FEWEST_RELEASED}. Whoever knows who is in so small a release learns "
-            "from it about single people. Release more rows together; or, knowing this, say --few-rows. Nothing was "
-            "written."
+            "from it about single people. Release more rows together, or pass --few-rows to release them all the same. "
+            "Nothing was written."
         )
 
 
@@ -263,7 +263,7 @@ def refuse_unmet(encoder: FairEncoder, options: Options) -> None:
     """Raise InputError for a veil whose budget held-out rows did not confirm."""
     if not encoder.distortion_.met and not options.unverified:
         raise InputError("The budget of this veil was not verified on held-out rows (unmet='warn'). Fit one that meets "
-                         "its budget; or, knowing this, say --unverified.")  # fmt: skip
+                         "its budget, or pass --unverified.")  # fmt: skip
 
 
 def check_release(job: Job) -> None:

@@ -147,7 +147,7 @@ class Ledger:
         if releases:
             raise InputError(
                 f"About {100 * share:.0f} % of these {what} were released with this veil before. Releases of the same "
-                f"{what} average the noise away, so nothing was written. Hand on the earlier release, or say --again: "
+                f"{what} average the noise away, so nothing was written. Hand on the earlier release, or pass --again: "
                 "what all of them tell together is then measured."
             )
 

@@ -71,7 +71,7 @@ def summarise(paths: list[Path], release: str, batch_rows: int) -> tuple[Release
     told.changed = float(changed / told.rows)
     told.warnings += [
         f"Column {name!r} is passed on, and many rows share its values. If it says whose row it is, rows of one person "
-        f"that are drawn apart tell more than one alone: say --person {name}." for name in sorted(repeats)
+        f"that are drawn apart tell more than one alone: pass --person {name}." for name in sorted(repeats)
     ]  # fmt: skip
     if not tells_rows_apart(sketch):
         told.warnings.append("Nearly all rows equal others, so that the ledger knows this whole input again, but no "
