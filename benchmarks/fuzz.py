@@ -242,7 +242,8 @@ def wrong(folder: Path, words: list[str], code: int | None, said: str, megabytes
 
 
 def clean(folder: Path) -> None:
-    """As it was before a case; the ledger too, or each release would be attacked together with all before it."""
+    """As it was before a case: else the ledger and the list of ledgers would grow, and each case would take longer."""
+    shutil.rmtree(folder / "state", ignore_errors=True)
     shutil.rmtree(folder / LEDGER, ignore_errors=True)
     shutil.copytree(folder / "kept.ledger", folder / LEDGER)
     for path in (*folder.glob("new*"), *folder.glob(".new*"), *folder.glob("mutant*")):
