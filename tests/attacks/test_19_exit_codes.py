@@ -143,12 +143,15 @@ def test_numbers_beyond_all_bounds_on_a_card(place, run, part):
     refused(run, "card", place / "out.csv")
 
 
-@pytest.mark.parametrize("share", [-1, 1e300, "x"])
-def test_a_share_of_clipped_rows_that_is_none(place, run, share):
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("clipped", -1), ("clipped", 1e299), ("clipped", "x"), ("grid", 1e299), ("scale", 1e-299), ("upper", 1e200)],
+)
+def test_numbers_of_a_schema_that_no_column_has(place, run, field, value):
     schema = place / "schema.yaml"
     assert run("inspect", place / "people.csv", "-s", "sex", "-o", schema)[0] == 0
     values = yaml.safe_load(schema.read_text())
-    next(column for column in values["columns"] if column["kind"] != "categorical")["clipped"] = share
+    next(column for column in values["columns"] if column["kind"] != "categorical")[field] = value
     schema.write_text(yaml.safe_dump(values))
     said = refused(run, "fit", place / "people.csv", "--schema", schema, "--steps", 1, "-o", place / "new.veil")
-    assert "clipped" in said
+    assert "Column 'skill' of the schema" in said

@@ -18,6 +18,8 @@ Category = str | int | float | bool
 FEWEST = 10
 #: More categories than this are taken for names or identifiers, which no encoder can hide.
 MOST_CATEGORIES = 512
+#: Beyond this, squares of numbers leave what tensors can hold.
+_LARGEST = 1e18
 #: Limits of what a schema that was read from a file may hold.
 _MOST_LISTED, _LONGEST_TEXT = 2**16, 2**16
 
@@ -88,6 +90,10 @@ class Column:
             found.append(f"{where} lists a category twice.")
         if not (math.isfinite(self.scale) and self.scale > 0 and math.isfinite(self.center)):
             found.append(f"{where} needs a finite center and a finite scale above 0.")
+        sizes = [abs(value) for value in (self.lower, self.upper, self.center, *self.starts) if value is not None]
+        steps = [value for value in (self.grid, self.scale) if value is not None]
+        if any(size > _LARGEST for size in (*sizes, *steps)) or any(0 < step < 1 / _LARGEST for step in steps):
+            found.append(f"{where} has a range, grid or scale beyond {_LARGEST:g}. Rescale the column.")
         if not 0 <= self.clipped <= 1:
             found.append(f"{where} has clipped = {shown(self.clipped)}, which must be a share between 0 and 1.")
         if self.grid is not None and not (math.isfinite(self.grid) and self.grid > 0):
