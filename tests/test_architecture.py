@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import fairveil as fv
 from fairveil._utils.randomness import Seeds
-from fairveil.encoders import ARCHITECTURES, Encoder, Noise, Signature, read_architecture
+from fairveil.encoders import ARCHITECTURES, Encoder, Noise, Signature, build_encoder, read_architecture
 from fairveil.objectives.released import ReleasedBatch
 from helpers import QUICK, people
 
@@ -118,6 +118,20 @@ def test_every_configuration_survives_a_file(name):
                 read_architecture({**chosen.to_dict(), field.name: odd})
     with pytest.raises(ValueError, match="other settings"):
         read_architecture({**chosen.to_dict(), "more": 1})
+
+
+def test_layers_may_be_a_list():
+    assert fv.FeedForward(hidden=[8, 4]) == fv.FeedForward(hidden=(8, 4))
+    with pytest.raises(fv.InputError, match="a tuple of whole numbers"):
+        fv.FeedForward(hidden=[8, "x"])
+
+
+@pytest.mark.parametrize("kind", [fv.Matrix, fv.Partition])
+@pytest.mark.parametrize("codebook", [((0.0, 1.0),) * 3, ((),)])
+def test_a_codebook_of_other_columns_is_refused(kind, codebook):
+    layout = fv.Schema.infer(pd.DataFrame({"a": list("xyz") * 20, "b": range(60)})).layout
+    with pytest.raises(ValueError, match="do not have its columns"):
+        build_encoder(kind(n_cells=4, codebook=codebook), Signature(layout, sensitive_width=2))
 
 
 def test_training_changes_what_is_set_and_nothing_else():

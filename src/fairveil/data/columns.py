@@ -160,7 +160,7 @@ def family_of(kind: pa.DataType) -> Family | None:
 def name_problem(name: object) -> str | None:
     """Why this cannot be the name of a column; None if it can.
 
-    A name is written into schemas, cards, pages and terminals, so it may hold no control characters and no marks that
+    A name is written into schemas, cards, pages and terminals, so it must not contain control characters or marks that
     change the direction of text.
 
     >>> name_problem("age"), name_problem("a" + chr(10) + "b")

@@ -204,10 +204,16 @@ def load_encoder(architecture: Architecture, signature: Signature, weights: dict
 
 
 def check_sizes(architecture: Architecture, **least: int) -> None:
-    """Raise InputError for fields that are not whole numbers (or, of layers, lists of them) of at least so much."""
+    """Raise InputError for fields that are not whole numbers (or, of layers, tuples of them) of at least so much.
+
+    A list of layers becomes a tuple.
+    """
     owner, problems = type(architecture).__name__, []
     for name, smallest in least.items():
         value = getattr(architecture, name)
+        if isinstance(value, list):
+            value = tuple(value)
+            object.__setattr__(architecture, name, value)  # it is frozen, and not yet in anybody's hands
         each = value if isinstance(value, tuple) else (value,)
         if not all(type(v) is int and v >= smallest for v in each):
             kind = "a tuple of whole numbers" if isinstance(value, tuple) else "a whole number"

@@ -89,6 +89,8 @@ class Finite(Encoder):
 
     def __init__(self, architecture: Architecture, signature: Signature, members: int, table: Tensor) -> None:
         super().__init__(architecture, signature, members)
+        if table.dim() != 2 or table.shape[1] != self.layout.width:  # read from a crafted file
+            raise ValueError("the records of its codebook do not have its columns")
         self.cells = len(table)
         self.register_buffer("table", self.consistent(table) if self.layout.links else table, persistent=False)
         self.register_buffer("weights", slot_weights(self.layout), persistent=False)

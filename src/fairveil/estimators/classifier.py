@@ -94,8 +94,8 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         The upper bound on the loss exceeds `max_loss`, and `unmet` is "raise".
     """
 
-    #: The parameter that a `FairFrontier` varies, and the attribute that tells what was achieved.
-    _varied, _achieved = "max_loss", "loss_"
+    #: The parameter that a `FairFrontier` varies.
+    _varied = "max_loss"
 
     def __init__(
         self,

@@ -111,8 +111,8 @@ class FairEncoder(TableTransformer):
         The upper bound on the distortion exceeds the budget, and `unmet` is "raise".
     """
 
-    #: The parameter that a `FairFrontier` varies, and the attribute that tells what was achieved.
-    _varied, _achieved = "budget", "distortion_"
+    #: The parameter that a `FairFrontier` varies.
+    _varied = "budget"
 
     def __init__(
         self,
