@@ -15,7 +15,6 @@ from fairveil.auditing.protocol import split_rows
 from fairveil.data.columns import Column
 from fairveil.workflows import Options, release_file
 from fairveil.workflows.release import job as asking
-from fairveil.workflows.release import tables as streaming
 from releases import fitted, proposed, table, write
 
 QUIET = Options(show_progress=False, workers=1)
@@ -66,20 +65,9 @@ def test_equal_rows_of_a_person_are_drawn_alike_in_any_batch(visits, tmp_path, m
     assert out.drop(columns="who").drop_duplicates().shape[0] > 200
 
 
-def test_also_after_an_interruption(visits, tmp_path, monkeypatch):
-    monkeypatch.setattr(asking, "_MOST_BATCH", 100)
-    monkeypatch.setattr(asking, "_LEAST_BATCH", 100)
-    draw = streaming._draw_part
-
-    def interrupted(*arguments):
-        if arguments[3] == 5:
-            raise KeyboardInterrupt
-        draw(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(streaming, "_draw_part", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            release(visits, tmp_path, person="who")
+def test_also_after_an_interruption(visits, tmp_path, interruption):
+    with interruption(5):
+        release(visits, tmp_path, person="who")
     out, _ = release(visits, tmp_path, person="who", resume=True)
     assert disagreeing(out) == 0.0
 

@@ -7,7 +7,6 @@ import pytest
 
 from fairveil._utils.errors import InputError
 from fairveil.workflows import Options, Recipe, fit_file, release_file
-from fairveil.workflows.release import job as asking
 from fairveil.workflows.release import tables as streaming
 from fairveil.workflows.release.ledger import Ledger
 from fairveil.workflows.release.parts import metadata_of, open_part
@@ -16,21 +15,10 @@ OPTIONS = Options(show_progress=False, workers=1, resume=True)
 
 
 @pytest.fixture
-def interrupted(place, monkeypatch):
+def interrupted(place, interruption):
     """A release of nine parts that was stopped after the fourth."""
-    monkeypatch.setattr(asking, "_MOST_BATCH", 100)
-    monkeypatch.setattr(asking, "_LEAST_BATCH", 100)
-    draw = streaming._draw_part
-
-    def stop(*arguments):
-        if arguments[3] == 4:
-            raise KeyboardInterrupt
-        draw(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(streaming, "_draw_part", stop)
-        with pytest.raises(KeyboardInterrupt):
-            release(place)
+    with interruption(4):
+        release(place)
     return place
 
 
