@@ -86,6 +86,17 @@ def test_chance_is_not_taken_for_a_rule(rows):
             assert fv.Schema.infer(frame).dependencies == ()
 
 
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize("rows", [400, 4000, 20_000])
+def test_a_number_that_goes_with_a_column_does_not_determine_it(rows, noise):
+    """All numbers are different, and long runs of them go with one value of the column, but for some rows."""
+    generator = np.random.default_rng(rows)
+    number = generator.normal(size=rows)
+    flag = (number > 0) != (generator.random(rows) < noise)
+    frame = pd.DataFrame({"flag": flag.astype(str), "number": number})
+    assert fv.Schema.infer(frame).dependencies == ()
+
+
 @pytest.mark.parametrize("architecture", ["transport", "feedforward", fv.Matrix(n_cells=30), fv.Partition(n_cells=30)])
 def test_no_encoder_releases_a_row_that_the_table_rules_out(architecture):
     frame, sex = people()

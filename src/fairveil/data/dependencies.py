@@ -23,6 +23,8 @@ _TRIED = 500
 _UNLIKELY = -30.0
 #: Cuts of the range of a number, at most, for it to determine another column.
 _MOST_CUTS = 128
+#: The share of rows that may lie in pieces too small to be told, against what the rule says.
+_PASSED_OVER = 0.002
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,8 @@ def _pieces(
 ) -> tuple[float, ...] | None:
     """Where the pieces of a number begin on which another column is constant; None if there are too many.
 
-    codes, column: of both columns, row by row. Pieces of few rows are passed over.
+    codes, column: of both columns, row by row. Pieces of few rows are passed over, as long as they are rare: a column
+    that goes its own way is made of nothing else.
     """
     if by.lower is None or by.grid is None:
         return None
@@ -204,6 +207,8 @@ def _pieces(
     numbers, values = numbers[order], column[usable][order]
     begins = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
     sizes = np.diff(np.append(begins, len(values)))
+    if sizes[sizes < fewest].sum() > _PASSED_OVER * len(values):
+        return None
     begins = begins[sizes >= fewest]
     if not len(begins) or len(begins) > _MOST_CUTS:
         return None
