@@ -17,6 +17,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import NearestNeighbors
 
 from fairveil._utils.errors import InputError
+from fairveil._utils.weights import check_weights
 from fairveil.metrics import Estimate, of_mean
 
 Array = NDArray[np.float64]
@@ -187,7 +188,9 @@ def information_bracket(
     return Bracket(of_mean(scores, confidence), upper, max(wins, key=lambda name: wins[name]))
 
 
-def predicted_information(probabilities: ArrayLike, codes: ArrayLike, confidence: float = 0.95) -> Estimate:
+def predicted_information(
+    probabilities: ArrayLike, codes: ArrayLike, confidence: float = 0.95, *, sample_weight: ArrayLike | None = None
+) -> Estimate:
     """A lower bound on I(X; S) in nats: H(S) minus the log-loss of predictions (rows, K) for rows not learned from.
 
     H(S) is that of these rows, whatever the shares were where the model learned: a guess that ignores X gains nothing.
@@ -196,8 +199,9 @@ def predicted_information(probabilities: ArrayLike, codes: ArrayLike, confidence
     0.6931
     """
     told, chosen = np.asarray(probabilities, dtype=np.float64), np.asarray(codes, dtype=np.int64)
-    shares = np.bincount(chosen, minlength=told.shape[1]) / len(chosen)
-    return of_mean(_gains(told, chosen, shares), confidence)
+    weights = None if sample_weight is None else check_weights(sample_weight, len(chosen), "codes")
+    shares = np.bincount(chosen, weights, minlength=told.shape[1])
+    return of_mean(_gains(told, chosen, shares / shares.sum()), confidence, weights)
 
 
 def channel_information(

@@ -36,6 +36,7 @@ from fairveil.auditing.scoring import Truth, added, attack_row, flat, p_values, 
 from fairveil.auditing.tasks import task_models, task_rows
 from fairveil.auditing.views import shared_features, with_disagreement
 from fairveil.data.frames import Table, missing_mask
+from fairveil.data.weights import read_weights
 from fairveil.metrics.estimate import check_confidence
 from fairveil.metrics.parity import SMALL_GROUP
 
@@ -55,6 +56,7 @@ def audit(
     *,
     split: Any = None,
     clusters: Any = None,
+    sample_weight: Any = None,
     draw: Draw | None = None,
     log_density: LogDensity | None = None,
     certificate: Certificate | None = None,
@@ -83,6 +85,10 @@ def audit(
     clusters : array, optional
         Whose row each one is, where people have several: all rows of a person fall into one part, and attackers see how
         they differ from each other.
+    sample_weight : array, optional
+        How many rows of the population each row stands for. Attackers and models then learn from that population and
+        are scored on it, with intervals of the rows there are. Whether S is found at all (`p_value`, `found`) is asked
+        of the released rows themselves, as is the information of the embedding.
     draw : callable, optional
         Gives another release of the same rows: the attacker who owns the encoder.
     log_density : callable, optional
@@ -110,8 +116,8 @@ def audit(
     check_confidence(confidence)
     clock = _Clock()
     seed = _seed(random_state)
-    case = _open_case(released, sensitive_features, targets, original, split, clusters, draw, log_density, profile,
-                      seed, shared=test_on_original)  # fmt: skip
+    case = _open_case(released, sensitive_features, targets, original, split, clusters, sample_weight, draw,
+                      log_density, profile, seed, shared=test_on_original)  # fmt: skip
     clock.lap("reading")
     images = case.seen.has("images")
     attackers = [a for a in battery(profile, images=images) if case.seen.has(a.view)]
@@ -165,8 +171,8 @@ class _Case:
 
 
 def _open_case(
-    released: Any, sensitive: Any, targets: Any, original: Any, split: Any, clusters: Any, draw: Draw | None,
-    log_density: LogDensity | None, profile: Profile, seed: int, *, shared: bool,
+    released: Any, sensitive: Any, targets: Any, original: Any, split: Any, clusters: Any, sample_weight: Any,
+    draw: Draw | None, log_density: LogDensity | None, profile: Profile, seed: int, *, shared: bool,
 ) -> _Case:  # fmt: skip
     """Read and check everything, split the rows, show the release to the attackers."""
     release = read_release(released, "released")
@@ -177,7 +183,8 @@ def _open_case(
     tasks = [make_target(name, column) for name, column in task_columns.items()]
     strata = secrets[0].values if secrets[0].classes is not None else None
     people = read_clusters(clusters, len(release))
-    parts = split_rows(split, strata, len(release), _MOST_ROWS[profile], seed, people)
+    weights = read_weights(sample_weight, len(release), "The release")
+    parts = split_rows(split, strata, len(release), _MOST_ROWS[profile], seed, people).weighted(weights)
     draws = [] if draw is None else [_drawn(draw, release) for _ in range(_DRAWS[profile])]
     if people is not None:
         # Before rows are left out: an attacker sees all rows of a person.
@@ -219,7 +226,8 @@ def _settings(case: _Case, profile: Profile, terms: Terms) -> dict[str, Any]:
         "confidence": float(terms.confidence),
         "seed": int(terms.seed),
         "draws": 1 + len(case.seen.extra),
-        "rows": {name: len(rows) for name, rows in case.seen.parts.named().items()},
+        "rows": {name: len(np.unique(rows)) for name, rows in case.seen.parts.named().items()},
+        "weighted": case.seen.parts.weights is not None,
         "original_given": case.known is not None,
         "missing_cells_in": case.missing,
         "version": fairveil.__version__,

@@ -26,8 +26,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
 from fairveil._utils.errors import InputError, rows_named
+from fairveil._utils.weights import Array
 from fairveil.metrics import clopper_pearson
-from fairveil.metrics.estimate import Array, check_confidence, same_length
+from fairveil.metrics.estimate import check_confidence, same_length
 
 Notion = Literal["demographic_parity", "equalized_odds"]
 _NAMES = {"demographic_parity": "ΔDemP", "equalized_odds": "ΔEO(y) for every y"}

@@ -78,11 +78,13 @@ def information_row(
     """
     truth = Truth.of(target, release.parts)
     codes = truth.test.astype(np.int64)
-    shares = np.bincount(codes) / len(codes)
+    shares = np.bincount(codes, truth.weights)
+    shares = shares / shares.sum()
     best = min(attempts, key=lambda attempt: loss_of(attempt.validation, truth.validation))
     row: dict[str, Any] = {"column": target.name, "rows": len(codes),
                            "entropy": float(special.entr(shares).sum())}  # fmt: skip
-    row |= {**flat("lower", predicted_information(best.test, codes, terms.confidence)), "model": best.name}
+    lower = predicted_information(best.test, codes, terms.confidence, sample_weight=truth.weights)
+    row |= {**flat("lower", lower), "model": best.name}
     if channel is not None:
         row |= flat("upper", channel.information(truth.parts.test, codes, terms.confidence))
     # Neighbours need company: classes with few test rows take no part in the estimate.

@@ -18,19 +18,34 @@ from fairveil.data.frames import Table
 _VALIDATION, _TEST = 0.15, 0.35
 PARTS = ("train", "validation", "test")
 
+Positions = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class Parts:
-    """Positions of the rows of each part."""
+    """Positions of the rows of each part.
 
-    train: NDArray[np.int64]
-    validation: NDArray[np.int64]
-    test: NDArray[np.int64]
+    weights: how many rows of the population each row of the table stands for; None if all stand for one. Test rows are
+    then scored by their weights. Training and validation rows are repeated as their weights say, so that every attacker
+    learns from the population, whether it knows of weights or not.
+    """
+
+    train: Positions
+    validation: Positions
+    test: Positions
+    weights: Array | None = None
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """All rows that take part, in order."""
-        return np.sort(np.concatenate([self.train, self.validation, self.test]))
+        """All rows that take part, in order, once."""
+        return np.unique(np.concatenate([self.train, self.validation, self.test]))
+
+    def weighted(self, weights: Array | None) -> "Parts":
+        """Of rows that stand for several, or for none."""
+        if weights is None:
+            return self
+        test = self.test[weights[self.test] > 0]
+        return Parts(_repeated(self.train, weights), _repeated(self.validation, weights), test, weights)
 
     def named(self) -> dict[str, NDArray[np.int64]]:
         """The parts by name."""
@@ -38,11 +53,30 @@ class Parts:
 
     def among(self, rows: NDArray[np.int64]) -> "Parts":
         """The same parts as positions among these rows."""
-        return Parts(*(np.searchsorted(rows, part) for part in (self.train, self.validation, self.test)))
+        weights = None if self.weights is None else self.weights[rows]
+        return self._each(lambda part: np.searchsorted(rows, part), weights)
 
     def within(self, rows: NDArray[np.int64]) -> "Parts":
         """Only these rows."""
-        return Parts(*(part[np.isin(part, rows)] for part in (self.train, self.validation, self.test)))
+        return self._each(lambda part: part[np.isin(part, rows)], self.weights)
+
+    def _each(self, change: Callable[[Positions], Positions], weights: Array | None) -> "Parts":
+        return Parts(change(self.train), change(self.validation), change(self.test), weights)
+
+
+#: Rows of a part are repeated to at most so many times their number.
+_MOST_REPEATED = 4
+
+
+def _repeated(part: NDArray[np.int64], weights: Array) -> NDArray[np.int64]:
+    """Rows of a part, each as often as its weight says: exactly where weights are small whole numbers, else rounded."""
+    own = weights[part]
+    if not own.any():
+        raise InputError("sample_weight is 0 in all rows of a part of the split: nothing can be learned there.")
+    total = np.cumsum(own)
+    count = min(round(float(total[-1] / own[own > 0].min())), _MOST_REPEATED * len(part))
+    points = (np.arange(max(count, len(part))) + 0.5) * total[-1] / max(count, len(part))
+    return np.asarray(part[np.searchsorted(total, points, side="right").clip(max=len(part) - 1)])
 
 
 def split_rows(
@@ -62,13 +96,15 @@ def split_rows(
     elif people is not None:
         _, first, person = np.unique(people, return_index=True, return_inverse=True)
         own = _random_parts(None if strata is None else strata[first], len(first), seed)
-        parts = Parts(*(np.flatnonzero(np.isin(person, part)) for part in (own.train, own.validation, own.test)))
+        parts = own._each(lambda part: np.flatnonzero(np.isin(person, part)), None)
     else:
         parts = _random_parts(strata, rows, seed)
     generator = np.random.default_rng(seed)
-    kept = [np.sort(generator.choice(part, limit, replace=False)) if len(part) > limit else part
-            for part, limit in ((parts.train, most), (parts.validation, most // 4), (parts.test, most))]  # fmt: skip
-    return Parts(*kept)
+
+    def at_most(part: Positions, limit: int) -> Positions:
+        return np.sort(generator.choice(part, limit, replace=False)) if len(part) > limit else part
+
+    return Parts(at_most(parts.train, most), at_most(parts.validation, most // 4), at_most(parts.test, most))
 
 
 def _random_parts(strata: NDArray[np.generic] | None, rows: int, seed: int) -> Parts:
@@ -112,7 +148,7 @@ class Evidence:
         features: FeatureMap | None = None,
     ) -> "Evidence":
         """All views. features: a map to share with other evidence; original: adds the view of who holds it."""
-        order = order_features(len(released), (parts.train, parts.validation, parts.test))
+        order = order_features(len(released), tuple(map(np.unique, (parts.train, parts.validation, parts.test))))
         show = _viewer([released, *draws], features)
         views = show(released, order)
         if isinstance(released, Table) and isinstance(original, Table):

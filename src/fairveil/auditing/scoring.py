@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from fairveil._utils.weights import effective_rows
 from fairveil.auditing.attackers import Array
 from fairveil.auditing.inputs import Target, in_quarters
 from fairveil.auditing.protocol import Attempt, Parts
@@ -22,6 +23,7 @@ from fairveil.metrics import (
     accuracy,
     balanced_accuracy,
     difference,
+    hits_and_rows,
     log_loss,
     of_mean,
     r_squared,
@@ -58,6 +60,11 @@ class Truth:
         return np.asarray(self.values[self.parts.validation])
 
     @property
+    def weights(self) -> Array | None:
+        """Of test rows; None if all count alike."""
+        return None if self.parts.weights is None else np.asarray(self.parts.weights[self.parts.test])
+
+    @property
     def center(self) -> float:
         """The mean of the training rows: the best constant guess of a number."""
         return float(np.mean(self.values[self.parts.train]))
@@ -75,8 +82,13 @@ def attack_row(attempt: Attempt, truth: Truth, p_value: float, confidence: float
     for name, estimate in scores(attempt, truth, confidence).items():
         row |= flat(name, estimate)
     if truth.target.classes is not None:
-        row["majority"] = float(np.mean(truth.test == truth.majority))
+        row["majority"] = majority_share(truth)
     return {**row, "p_value": p_value, "found": bool(p_value <= FOUND)}
+
+
+def majority_share(truth: Truth) -> float:
+    """How often always naming the most frequent class of the training rows is right on test rows."""
+    return float(np.average(truth.test == truth.majority, weights=truth.weights))
 
 
 def scores(attempt: Attempt, truth: Truth, confidence: float) -> dict[str, Estimate]:
@@ -85,19 +97,19 @@ def scores(attempt: Attempt, truth: Truth, confidence: float) -> dict[str, Estim
     advantage: accuracy minus that of always naming the most frequent class, row by row; for numbers, R^2: the share of
     the variance that is explained.
     """
-    s, p = truth.test, attempt.test
+    s, p, weights = truth.test, attempt.test, truth.weights
     if truth.target.classes is None:
-        explained = r_squared(p, s, truth.center, confidence)
-        return {"advantage": explained, "correlation": rank_correlation(p, s, confidence)}
+        explained = r_squared(p, s, truth.center, confidence, sample_weight=weights)
+        return {"advantage": explained, "correlation": rank_correlation(p, s, confidence, sample_weight=weights)}
     codes = s.astype(np.int64)
     guess = p.argmax(axis=1)
     gain = (guess == codes).astype(float) - (codes == truth.majority)
     return {
-        "accuracy": accuracy(guess, codes, confidence),
-        "advantage": _gain(gain, confidence),
-        "balanced_accuracy": balanced_accuracy(guess, codes, confidence),
-        "auc": weighted_auc(p, codes, confidence),
-        "log_loss": log_loss(p, codes, confidence),
+        "accuracy": accuracy(guess, codes, confidence, sample_weight=weights),
+        "advantage": _gain(gain, confidence, weights),
+        "balanced_accuracy": balanced_accuracy(guess, codes, confidence, sample_weight=weights),
+        "auc": weighted_auc(p, codes, confidence, sample_weight=weights),
+        "log_loss": log_loss(p, codes, confidence, sample_weight=weights),
     }
 
 
@@ -105,10 +117,10 @@ def added(first: Attempt, second: Attempt, truth: Truth, confidence: float) -> E
     """By how much one attacker guesses better than another on the same rows: accuracy, or explained variance."""
     s = truth.test
     if truth.target.classes is None:
-        scale = float(np.mean((s - truth.center) ** 2))
-        return of_mean(((s - second.test) ** 2 - (s - first.test) ** 2) / scale, confidence)
+        scale = float(np.average((s - truth.center) ** 2, weights=truth.weights))
+        return of_mean(((s - second.test) ** 2 - (s - first.test) ** 2) / scale, confidence, truth.weights)
     right = [(attempt.test.argmax(axis=1) == s).astype(float) for attempt in (first, second)]
-    return _gain(right[0] - right[1], confidence)
+    return _gain(right[0] - right[1], confidence, truth.weights)
 
 
 def p_values(attempts: Sequence[Attempt], truth: Truth, seed: int, columns: int = 1) -> list[float]:
@@ -176,11 +188,11 @@ def worst_gap(attempts: Sequence[Attempt], truth: Truth, confidence: float) -> t
                     best = (gap, index, high, low, threshold)
     _, index, high, low, threshold = best
     told = scores_of(attempts[index].test, high, low) > threshold
-    ahead, behind = told[groups.test == high], told[groups.test == low]
-    if not len(ahead) or not len(behind):
+    ahead, behind = ((told[own], None if truth.weights is None else truth.weights[own])
+                     for own in (groups.test == high, groups.test == low))  # fmt: skip
+    if not len(ahead[0]) or not len(behind[0]):
         return Estimate(0.0, -1.0, 1.0, len(told)), attempts[index].name
-    found = difference(int(ahead.sum()), len(ahead), int(behind.sum()), len(behind), confidence)
-    return found, attempts[index].name
+    return difference(*hits_and_rows(*ahead), *hits_and_rows(*behind), confidence), attempts[index].name
 
 
 def flat(name: str, estimate: Estimate) -> dict[str, float]:
@@ -231,10 +243,10 @@ def _centred(values: Array) -> Array:
     return np.asarray((ranks - ranks.mean()) / len(values))
 
 
-def _gain(gain: Array, confidence: float) -> Estimate:
+def _gain(gain: Array, confidence: float, weights: Array | None) -> Estimate:
     """The mean of wins (1) and losses (-1) against the majority. One that never differed may still differ once."""
-    found = of_mean(gain, confidence)
+    found = of_mean(gain, confidence, weights)
     if gain.any():
         return found
-    rare = 1.0 - ((1.0 - confidence) / 2) ** (1.0 / len(gain))
+    rare = 1.0 - ((1.0 - confidence) / 2) ** (1.0 / effective_rows(weights, len(gain)))
     return Estimate(found.value, found.value - rare, found.value + rare, found.rows)

@@ -9,7 +9,7 @@ import numpy as np
 from fairveil.auditing.attackers import Array, Attacker, Profile, battery
 from fairveil.auditing.inputs import Target, in_quarters
 from fairveil.auditing.protocol import Evidence, Terms, attempt
-from fairveil.auditing.scoring import Truth, flat
+from fairveil.auditing.scoring import Truth, flat, majority_share
 from fairveil.metrics import (
     Estimate,
     accuracy,
@@ -77,7 +77,7 @@ def task_rows(
 def _use(predicted: Array, baseline: Array | None, truth: Truth, confidence: float) -> dict[str, Any]:
     """Utility, beside no model at all and beside the same model on the original data."""
     classes, use = truth.target.classes, usefulness(predicted, truth, confidence)
-    majority = float(np.mean(truth.test == truth.majority)) if classes else 0.0
+    majority = majority_share(truth) if classes else 0.0
     row: dict[str, Any] = {"rows": len(truth.test), "measure": "accuracy" if classes else "r2",
                            **flat("utility", use), "majority": majority}  # fmt: skip
     if baseline is not None:
@@ -90,10 +90,12 @@ def _use(predicted: Array, baseline: Array | None, truth: Truth, confidence: flo
 def _gaps(predicted: Array, truth: Truth, groups: Any, confidence: float) -> dict[str, float]:
     """ΔDemP and, for classes, ΔEO of the predictions."""
     if truth.target.classes is None:
-        return flat("parity_gap", demographic_parity_gap(predicted, groups, bins=_CELLS, confidence=confidence))
+        return flat("parity_gap", demographic_parity_gap(predicted, groups, bins=_CELLS, confidence=confidence,
+                                                         sample_weight=truth.weights))  # fmt: skip
     guess = predicted.argmax(axis=1)
-    parity = demographic_parity_gap(guess, groups, confidence=confidence)
-    odds = equalized_odds_gap(guess, truth.test.astype(np.int64), groups, confidence=confidence)
+    terms: dict[str, Any] = {"confidence": confidence, "sample_weight": truth.weights}
+    parity = demographic_parity_gap(guess, groups, **terms)
+    odds = equalized_odds_gap(guess, truth.test.astype(np.int64), groups, **terms)
     assert odds.total is not None
     return {**flat("parity_gap", parity), **flat("odds_gap", odds), **flat("odds_gap_sum", odds.total)}
 
@@ -103,12 +105,13 @@ def _rates(predicted: Array, truth: Truth, groups: Any, confidence: float) -> li
     if truth.target.classes != 2:
         return []
     guess, codes = predicted.argmax(axis=1), truth.test.astype(np.int64)
-    frame = group_rates(guess, codes, groups, positive=1, confidence=confidence)
+    frame = group_rates(guess, codes, groups, positive=1, confidence=confidence, sample_weight=truth.weights)
     return [{"positive": truth.target.labels[1], **record} for record in frame.to_dict("records")]
 
 
 def usefulness(predicted: Array, truth: Truth, confidence: float) -> Estimate:
     """Accuracy of classes, R^2 of numbers, on test rows."""
     if truth.target.classes is None:
-        return r_squared(predicted, truth.test, truth.center, confidence)
-    return accuracy(predicted.argmax(axis=1), truth.test.astype(np.int64), confidence)
+        return r_squared(predicted, truth.test, truth.center, confidence, sample_weight=truth.weights)
+    guess = predicted.argmax(axis=1)
+    return accuracy(guess, truth.test.astype(np.int64), confidence, sample_weight=truth.weights)

@@ -6,7 +6,7 @@ nothing else needs to know which library the caller uses.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals as nw
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from fairveil._utils.errors import InputError
 
@@ -68,6 +69,10 @@ class Table:
     def select(self, names: Sequence[str]) -> pa.Table:
         """Some of the columns."""
         return self.arrow.select(list(names))
+
+    def take(self, rows: NDArray[np.int64]) -> "Table":
+        """Some of the rows, to be learned from: `like_origin` is for all of them."""
+        return replace(self, arrow=self.arrow.take(pa.array(rows)))
 
     def digest(self) -> bytes:
         """A hash of all values."""

@@ -3,7 +3,7 @@
 import hashlib
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -56,6 +56,10 @@ class Images:
     def select(self, names: Sequence[str]) -> Any:
         """Images hold no columns."""
         raise InputError("Images hold no sensitive columns: pass sensitive_features beside them.")
+
+    def take(self, rows: NDArray[np.int64]) -> "Images":
+        """Some of the images."""
+        return replace(self, array=self.array[rows])
 
     def digest(self) -> bytes:
         """A hash of all values."""

@@ -1,6 +1,6 @@
 """Rows as tensors, with what is known of each: what encoders train on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,7 +16,7 @@ class Rows:
     x: (rows, width); of images, bytes. sensitive: (rows, K), what an encoder that sees S is shown. secrets: what
     adversaries guess, one tensor per target (the joint value first). tasks: what predictors guess
     (`eq:generalopt-oneApp`), if anything. importance: (rows,), mean 1: how much each row counts to adversaries; all
-    alike if None.
+    alike if None. weight: (rows,), how many rows of the population each one stands for; all alike if None.
     """
 
     x: Tensor
@@ -24,19 +24,37 @@ class Rows:
     secrets: tuple[Tensor, ...]
     tasks: tuple[Tensor, ...] = ()
     importance: Tensor | None = None
+    weight: Tensor | None = None
 
     def __len__(self) -> int:
         return self.x.shape[0]
 
     def take(self, index: Tensor) -> "Rows":
         """Some of the rows."""
-        return Rows(
-            self.x.index_select(0, index),
-            None if self.sensitive is None else self.sensitive.index_select(0, index),
-            tuple(secret.index_select(0, index) for secret in self.secrets),
-            tuple(task.index_select(0, index) for task in self.tasks),
-            None if self.importance is None else self.importance.index_select(0, index),
-        )
+        return self._each(lambda values: values.index_select(0, index))
+
+    def draw(self, size: int, generator: torch.Generator) -> "Rows":
+        """A minibatch: rows at random, each as often as its weight says, and of equal weight from then on."""
+        if self.weight is None:
+            index = torch.randint(len(self), (size,), generator=generator, device=self.x.device)
+            return self.take(index).unpacked()
+        total = self.weight.double().cumsum(0)
+        points = torch.rand(size, generator=generator, device=self.x.device, dtype=torch.float64) * total[-1]
+        index = torch.searchsorted(total, points, right=True).clamp(max=len(self) - 1)
+        return replace(self.take(index), weight=None).unpacked()
+
+    def repeated(self, times: int = 1) -> Tensor:
+        """Row numbers, `times` as many as there are rows, each row as often as its weight says, but for rounding."""
+        if self.weight is None:
+            return torch.arange(len(self), device=self.x.device)
+        total = self.weight.double().cumsum(0)
+        count = times * len(self)
+        points = (torch.arange(count, device=self.x.device, dtype=torch.float64) + 0.5) * (total[-1] / count)
+        return torch.searchsorted(total, points, right=True).clamp(max=len(self) - 1)
+
+    def unweighted(self) -> "Rows":
+        """As many rows of equal weight, those of large weight repeated: to evaluate on."""
+        return self if self.weight is None else replace(self.take(self.repeated()), weight=None)
 
     def unpacked(self) -> "Rows":
         """With x as numbers: images are held as bytes."""
@@ -49,10 +67,16 @@ class Rows:
 
     def to(self, device: torch.device) -> "Rows":
         """The rows on another device."""
-        return Rows(
-            self.x.to(device),
-            None if self.sensitive is None else self.sensitive.to(device),
-            tuple(secret.to(device) for secret in self.secrets),
-            tuple(task.to(device) for task in self.tasks),
-            None if self.importance is None else self.importance.to(device),
-        )
+        return self._each(lambda values: values.to(device))
+
+    def tensors(self) -> list[Tensor]:
+        """All that is known of the rows."""
+        single = (self.x, self.sensitive, self.importance, self.weight)
+        return [*(values for values in single if values is not None), *self.secrets, *self.tasks]
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Rows":
+        def changed(values: Tensor | None) -> Tensor | None:
+            return None if values is None else change(values)
+
+        return Rows(change(self.x), changed(self.sensitive), tuple(map(change, self.secrets)),
+                    tuple(map(change, self.tasks)), changed(self.importance), changed(self.weight))  # fmt: skip

@@ -16,6 +16,7 @@ from fairveil._utils.errors import InputError, must_be
 from fairveil._utils.randomness import Seeds
 from fairveil.data.images import ImageSchema
 from fairveil.data.layout import Layout
+from fairveil.data.rows import Rows
 from fairveil.data.schema import Schema
 from fairveil.objectives import Distortion
 
@@ -78,7 +79,7 @@ class Architecture:
         """Why this encoder cannot be used here, and what to do; None if it can."""
         return None
 
-    def fitted(self, x: Tensor, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
+    def fitted(self, rows: Rows, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
         """The same configuration with what has to be learned from training rows before the network can be built."""
         return self
 

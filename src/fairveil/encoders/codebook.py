@@ -13,6 +13,7 @@ from torch import Tensor
 from fairveil._utils.errors import InputError, must_be
 from fairveil.data.images import ImageSchema
 from fairveil.data.layout import Layout
+from fairveil.data.rows import Rows
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import Codec
 from fairveil.objectives.distortion import slot_weights
@@ -26,14 +27,14 @@ _ROUNDS = 10
 
 
 def learn_codebook(
-    x: Tensor, schema: Schema | ImageSchema, count: int | None, seed: int
+    rows: Rows, schema: Schema | ImageSchema, count: int | None, seed: int
 ) -> tuple[tuple[float, ...], ...]:
     """At most `count` records learned from training rows, as plain numbers; none for None."""
     if count is None:
         return ()
     if isinstance(schema, ImageSchema):
         raise InputError("A codebook (n_cells) is for tables, not for images.")
-    return tuple(tuple(row) for row in learn_cells(x, schema, count, seed).tolist())
+    return tuple(tuple(row) for row in learn_cells(rows.x, schema, count, seed, weight=rows.weight).tolist())
 
 
 def check_cells(owner: str, count: object) -> None:
@@ -42,8 +43,17 @@ def check_cells(owner: str, count: object) -> None:
         raise InputError(must_be(owner, "n_cells", f"a whole number from 2 to {MOST_CELLS}", count))
 
 
-def learn_cells(rows: Tensor, schema: Schema, count: int, seed: int, fewest: int = FEWEST_ROWS_OF_A_CELL) -> Tensor:
-    """At most `count` representative rows, (K, width), valid by the schema and all different; of `fewest` rows each."""
+def learn_cells(
+    rows: Tensor,
+    schema: Schema,
+    count: int,
+    seed: int,
+    fewest: int = FEWEST_ROWS_OF_A_CELL,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """At most `count` representative rows, (K, width), valid by the schema and all different; of `fewest` rows each,
+    whatever those weigh: a single person of large weight must not be a cell.
+    """
     if count < 2:
         raise InputError(f"n_cells must be at least 2. Got {count}.")
     count = min(count, len(rows) // fewest)
@@ -53,23 +63,26 @@ def learn_cells(rows: Tensor, schema: Schema, count: int, seed: int, fewest: int
         )
     weights = slot_weights(schema.layout)
     points = (rows * weights.sqrt()).numpy()
-    means = MiniBatchKMeans(count, random_state=seed % 2**31, n_init=3, batch_size=4096).fit(points).cluster_centers_
+    mass = torch.ones(len(rows)) if weight is None else weight.float()
+    clusters = MiniBatchKMeans(count, random_state=seed % 2**31, n_init=3, batch_size=4096)
+    means = clusters.fit(points, sample_weight=None if weight is None else mass.numpy()).cluster_centers_
     representatives = _valid(torch.from_numpy(means).float() / weights.sqrt().clamp_min(1e-6), schema)
     for _ in range(_ROUNDS):
-        representatives, cell, sizes = _without_small(rows, representatives, schema.layout, fewest)
-        sums = torch.zeros_like(representatives).index_add_(0, cell, rows)
+        representatives, cell = _without_small(rows, representatives, schema.layout, fewest)
+        sums = torch.zeros_like(representatives).index_add_(0, cell, rows * mass[:, None])
+        sizes = torch.bincount(cell, mass, minlength=len(representatives))
         representatives = _valid(sums / sizes[:, None], schema)
     return _without_small(rows, representatives, schema.layout, fewest)[0]
 
 
-def _without_small(rows: Tensor, representatives: Tensor, layout: Layout, fewest: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Dissolve the smallest cells, a few at a time, until all are large; also each row's cell and the cells' sizes."""
+def _without_small(rows: Tensor, representatives: Tensor, layout: Layout, fewest: int) -> tuple[Tensor, Tensor]:
+    """Dissolve the smallest cells, a few at a time, until all are large; also each row's cell."""
     while True:
         cell = nearest_cell(rows, representatives, layout)
         sizes = torch.bincount(cell, minlength=len(representatives))
         small = int((sizes < fewest).sum())
         if not small:
-            return representatives, cell, sizes
+            return representatives, cell
         # Rows of a dissolved cell enlarge others: dissolving all small ones at once would take too many.
         gone = sizes.argsort()[: max(1, small // 8)]
         kept = torch.ones(len(representatives), dtype=torch.bool)

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from fairveil._utils.randomness import Seeds
 from fairveil.data.images import ImageSchema
 from fairveil.data.layout import Layout
+from fairveil.data.rows import Rows
 from fairveil.data.schema import Schema
 from fairveil.encoders.architecture import Architecture, Signature
 from fairveil.encoders.base import Encoder
@@ -72,9 +73,9 @@ class Matrix(Architecture):
             return f"would need {_combinations(layout)} combinations of categories, more than {MOST_CELLS}. {remedy}"
         return None
 
-    def fitted(self, x: Tensor, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
+    def fitted(self, rows: Rows, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
         """With a codebook, if it needs one."""
-        return replace(self, codebook=learn_codebook(x, schema, self.n_cells, seeds.number()))
+        return replace(self, codebook=learn_codebook(rows, schema, self.n_cells, seeds.number()))
 
     def build(self, signature: Signature, members: int) -> "MatrixEncoder":
         """The channel."""

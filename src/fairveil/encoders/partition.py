@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fairveil._utils.progress import progress
 from fairveil._utils.randomness import Seeds
 from fairveil.data.images import ImageSchema
+from fairveil.data.rows import Rows
 from fairveil.data.schema import Schema
 from fairveil.encoders.architecture import Architecture, Signature
 from fairveil.encoders.codebook import check_cells, learn_codebook
@@ -85,9 +86,9 @@ class Partition(Architecture):
                     "'hamming', or 'squared' where all columns are numbers.")  # fmt: skip
         return None
 
-    def fitted(self, x: Tensor, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
+    def fitted(self, rows: Rows, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
         """With a codebook."""
-        return replace(self, codebook=learn_codebook(x, schema, self.n_cells, seeds.number()))
+        return replace(self, codebook=learn_codebook(rows, schema, self.n_cells, seeds.number()))
 
     def build(self, signature: Signature, members: int) -> "PartitionEncoder":
         """The potentials."""
@@ -133,7 +134,7 @@ class PartitionEncoder(Finite):
         """Potentials with which every group has the same shares of the records; each member goes as far towards them as
         its budget allows on validation rows.
         """
-        train = start.train
+        train = start.train.unweighted()
         assert train.sensitive is not None
         generator = start.seeds.torch(train.x.device)
         counts = [torch.bincount(self.cell_of(piece.x), minlength=self.cells) for piece in train.pieces()]
@@ -147,7 +148,7 @@ class PartitionEncoder(Finite):
                     alike[number] = self.potentials_of(own, shares / shares.sum(), _SINKHORN_ROUNDS)
                 report(number + 1, "")
         # Records are learned from the training rows, which are therefore nearer to them than any others.
-        rows = next(start.validation.pieces())
+        rows = next(start.validation.unweighted().pieces())
         noise = self.noise(len(rows), generator)
         low, high = torch.zeros_like(self.potentials[:, :1, :1]), torch.ones_like(self.potentials[:, :1, :1])
         most = _START_WITHIN * start.bounds.values.to(rows.x.device)

@@ -28,8 +28,7 @@ def learn_to_reconstruct(encoder: "Encoder", start: WarmStart, batch_size: int) 
     with progress(start.steps, "Pretraining", start.show_progress) as report:
         for step in range(1, start.steps + 1):
             optimiser.param_groups[0]["lr"] = _RATE * half_cosine((step - 1) / start.steps, _FINAL_RATE)
-            index = torch.randint(len(start.train), (size,), generator=generator, device=device)
-            batch = start.train.take(index).unpacked()
+            batch = start.train.draw(size, generator)
             drawn = pupil(batch.x, batch.sensitive, pupil.noise(size, generator)).values
             squares = (drawn[0] - batch.x).square().sum(dim=1).mean()
             optimiser.zero_grad(set_to_none=True)

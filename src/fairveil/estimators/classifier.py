@@ -20,6 +20,7 @@ from fairveil._utils.randomness import ByteSource
 from fairveil.data.frames import Table, read_table
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import HandleUnknown
+from fairveil.data.weights import read_weights
 from fairveil.encoders import ClassifierHead, Signature
 from fairveil.estimators.base import TableEstimator
 from fairveil.estimators.inputs import (
@@ -134,11 +135,23 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None) -> Self:
-        """Learn to predict y from X without telling `sensitive_features`."""
+    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, sample_weight: Any = None) -> Self:
+        """Learn to predict y from X without telling `sensitive_features`.
+
+        Parameters
+        ----------
+        X : table or array
+            pandas, polars or pyarrow.
+        y : array
+            The labels.
+        sensitive_features : array or table
+            S, one or several columns, unless `sensitive_columns` or the schema says where it is in X.
+        sample_weight : array, optional
+            How many rows of the population each row stands for.
+        """
         for name in ("veil_", "scores_", "loss_", "history_"):  # a fit that fails must not leave an older one behind
             self.__dict__.pop(name, None)
-        [trained] = self._train(X, y, sensitive_features, [self.max_loss], [0])
+        [trained] = self._train(X, y, sensitive_features, sample_weight, [self.max_loss], [0])
         if self.unmet == "raise" and not trained.achieved.met:
             raise BudgetNotMet(unmet_loss(trained.achieved))
         if not trained.achieved.met:
@@ -146,13 +159,15 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         return self._adopt(trained)
 
     def _train(
-        self, X: Any, y: Any, sensitive_features: Any, budgets: Sequence[Any], numbers: Sequence[int]
-    ) -> list[Trained]:
+        self, X: Any, y: Any, sensitive_features: Any, sample_weight: Any, budgets: Sequence[Any],
+        numbers: Sequence[int],
+    ) -> list[Trained]:  # fmt: skip
         """Train a classifier for each pair of a bound on the loss and the number of a seed, all in one game."""
         settings, prediction, adversary = Settings.of(self), *self._losses()
         bounds = [_bound(value) for value in budgets]
         table = self._read(X, reset=True)
         truth, self.classes_ = read_target(y, len(table))
+        weights = read_weights(sample_weight, len(table))
         inside = split_sensitive(table, self.sensitive_columns, self.schema)
         per_column = bool(settings.training.per_column_adversaries)
         prepared = prepare(
@@ -164,7 +179,9 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
             Aims(adversary, 0.0, self.sees_sensitive, per_column),
             bins=True,
             handle_unknown=self.handle_unknown,
+            weights=weights,
         )
+        truth = truth if weights is None else truth[torch.from_numpy(weights > 0)]
         scores = score_grid(len(self.classes_), prediction)
         cost = PredictionLoss(scores, prediction)
         if min(bounds) <= cost.least:
@@ -179,8 +196,10 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
             chance = veil.release(rows.x, rows.sensitive, torch.Generator()).probabilities
             values = (chance * cost.costs(rows.x)).sum(dim=1).double().numpy()
             floor = cost.least + _GOOD * (cost.largest - cost.least)
-            upper = upper_bound(values, self.confidence, cost.largest, floor)
-            return Achieved(float(values.mean()), upper, bounds[member], len(values), self.confidence)
+            shares = None if rows.weight is None else rows.weight.numpy()
+            upper = upper_bound(values, self.confidence, cost.largest, floor, shares)
+            mean = float(np.average(values, weights=shares))
+            return Achieved(mean, upper, bounds[member], len(values), self.confidence)
 
         sensitive = prepared.sensitive
         seen = 0 if prepared.rows.sensitive is None else sensitive.width
@@ -216,11 +235,12 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         """Rows that end in the true label, one-hot, and what adversaries achieve without any prediction."""
         one_hot = torch.nn.functional.one_hot(truth, len(self.classes_)).to(prepared.rows.x.dtype)
         secrets, given = prepared.rows.secrets, truth if self._odds else torch.zeros_like(truth)
-        importance = _alike(secrets[0], given) if self.balanced else torch.ones(len(truth))
+        weight = torch.ones(len(truth)) if prepared.rows.weight is None else prepared.rows.weight.float()
+        importance = _alike(secrets[0], given, weight) if self.balanced else torch.ones(len(truth))
         x = torch.cat([prepared.rows.x, one_hot], dim=1)
         rows = replace(prepared.rows, x=x, importance=importance)
         targets = tuple(
-            Target(target.outputs, _chance(adversary, secret, given, importance))
+            Target(target.outputs, _chance(adversary, secret, given, importance * weight))
             for target, secret in zip(prepared.targets, secrets, strict=True)
         )
         return replace(prepared, rows=rows, targets=targets)
@@ -322,18 +342,20 @@ def unmet_loss(achieved: Achieved) -> str:
     )
 
 
-def _alike(secret: Tensor, given: Tensor) -> Tensor:
-    """What each row counts, mean 1, if every pair of S and `given` that occurs is to count as much as any other."""
+def _alike(secret: Tensor, given: Tensor, weight: Tensor) -> Tensor:
+    """What a row counts beyond its weight if every pair of S and `given` that occurs is to count as much as any other;
+    1 on average.
+    """
     pair = given * (int(secret.max()) + 1) + secret
-    sizes = torch.bincount(pair).float()
-    share: Tensor = len(pair) / (sizes[pair] * (sizes > 0).sum())
+    sizes = torch.bincount(pair, weight)
+    share: Tensor = weight.sum() / (sizes[pair] * (sizes > 0).sum())
     return share
 
 
-def _chance(loss: Loss, secret: Tensor, given: Tensor, importance: Tensor) -> float:
-    """The least loss of an adversary that sees no prediction, but knows `given`."""
+def _chance(loss: Loss, secret: Tensor, given: Tensor, mass: Tensor) -> float:
+    """The least loss of an adversary that sees no prediction, but knows `given`. mass: what each row counts."""
     total = 0.0
     for value in range(int(given.max()) + 1):
         part = given == value
-        total += float(importance[part].sum()) / len(secret) * float(loss.chance(secret[part], importance[part]))
+        total += float(mass[part].sum() / mass.sum()) * float(loss.chance(secret[part], mass[part]))
     return total

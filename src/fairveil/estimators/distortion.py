@@ -48,7 +48,9 @@ class Floor:
             rows.append(distortion.unchanged(x, original).double())
             seen.append(distortion.unchanged(x, x).double())
         each = torch.cat(rows)
-        return cls(each, each.mean(dim=0), (each - torch.cat(seen)).mean(dim=0))
+        weight = torch.ones(count) if prepared.rows.weight is None else prepared.rows.weight
+        share = weight.double()[:, None] / weight.sum()
+        return cls(each, (share * each).sum(dim=0), (share * (each - torch.cat(seen))).sum(dim=0))
 
     def take(self, index: Tensor) -> "Floor":
         """Only these rows; the means stay those of all."""
@@ -99,17 +101,20 @@ def measure(
     for _ in range(DRAWS):
         release = _as_written(veil, rows, original, generator)
         draws.append(distortion.realised(release, unpack(original)).double() - floor.rows)
-        changed.append(_share_changed(release.values, unpack(rows.x), veil.schema.layout.grouped))
+        changed.append(_changed(release.values, unpack(rows.x), veil.schema.layout.grouped))
     parts = torch.stack(draws).mean(dim=0)
     lost = floor.mean.tolist()
     largest = veil.schema.layout.largest_distortion() if distortion.is_bounded else {}
     level = 1.0 - (1.0 - confidence) / len(bounds.names)
     limits = dict(zip(bounds.names, bounds.values[member].tolist(), strict=True))
+    weights = None if rows.weight is None else rows.weight.numpy()
+    share = float(np.average(torch.stack(changed).double().mean(dim=0), weights=weights))
 
     def achieved(values: Tensor, name: str, more: float, parts: dict[str, Achieved]) -> Achieved:
-        upper = upper_bound(values.numpy(), level, largest.get(name, float("inf")))
-        return Achieved(float(values.mean()) + more, upper + more, limits.get(name), len(values), level, parts, more,
-                        float(np.mean(changed)) if name == "total" else None)  # fmt: skip
+        upper = upper_bound(values.numpy(), level, largest.get(name, float("inf")), weights=weights)
+        mean = float(np.average(values, weights=weights))
+        return Achieved(mean + more, upper + more, limits.get(name), len(values), level, parts, more,
+                        share if name == "total" else None)  # fmt: skip
 
     kinds = {kind: achieved(parts[:, i], kind, lost[i], {}) for i, kind in enumerate(KINDS)}
     return achieved(parts.sum(dim=1), "total", sum(lost), kinds)
@@ -126,10 +131,10 @@ def _as_written(veil: Veil, rows: Rows, original: Tensor, generator: torch.Gener
     return replace(release, drawn=torch.where(kept, original, values) if kept.any() else values)
 
 
-def _share_changed(released: Tensor, x: Tensor, grouped: slice) -> float:
-    """The share of the rows in which a category or a bin is another one; of rows without either, any number."""
+def _changed(released: Tensor, x: Tensor, grouped: slice) -> Tensor:
+    """In which rows a category or a bin is another one; in rows without either, any number: (rows,)."""
     inside = grouped if grouped.stop else slice(None)
-    return float((released[:, inside] != x[:, inside]).any(dim=1).double().mean())
+    return (released[:, inside] != x[:, inside]).any(dim=1)
 
 
 def refuse_unreachable(prepared: Prepared, distortion: Distortion, bounds: Bounds, floor: Floor, held_out: int) -> None:

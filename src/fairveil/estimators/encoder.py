@@ -17,6 +17,7 @@ from fairveil.data.frames import read_columns
 from fairveil.data.images import is_images, read_image_batch
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import HandleUnknown
+from fairveil.data.weights import read_weights
 from fairveil.encoders import (
     Architecture,
     ModuleFactory,
@@ -151,7 +152,7 @@ class FairEncoder(TableTransformer):
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None, sample_weight: Any = None) -> Self:
         """Learn to hide S in X.
 
         Parameters
@@ -162,10 +163,13 @@ class FairEncoder(TableTransformer):
             The known task or tasks; used only with `target_weight`.
         sensitive_features : array or table
             S, one or several columns, unless `sensitive_columns` or the schema says where it is in X.
+        sample_weight : array, optional
+            How many rows of the population each row stands for. The leak and the distortion are then means over that
+            population; bins, ranges and units of the schema stay those of the rows.
         """
         for name in ("veil_", "distortion_", "history_"):  # a fit that fails must not leave an older veil behind
             self.__dict__.pop(name, None)
-        [trained] = self._train(X, y, sensitive_features, [self.budget], [0])
+        [trained] = self._train(X, y, sensitive_features, sample_weight, [self.budget], [0])
         if self.unmet == "raise" and not trained.achieved.met:
             raise BudgetNotMet(unmet_message(trained.achieved))
         if not trained.achieved.met:
@@ -173,12 +177,13 @@ class FairEncoder(TableTransformer):
         return self._adopt(trained)
 
     def _train(
-        self, X: Any, y: Any, sensitive_features: Any, budgets: Sequence[Budget], numbers: Sequence[int]
-    ) -> list[Trained]:
+        self, X: Any, y: Any, sensitive_features: Any, sample_weight: Any, budgets: Sequence[Budget],
+        numbers: Sequence[int],
+    ) -> list[Trained]:  # fmt: skip
         """Train an encoder for each pair of a budget and the number of a seed, all in one game."""
         settings = Settings.of(self)
         architecture = make_architecture(self.architecture)
-        prepared = self._prepare(X, y, sensitive_features, settings, architecture)
+        prepared = self._prepare(X, y, sensitive_features, sample_weight, settings, architecture)
         layout = prepared.schema.layout
         checked = [check_budget(settings.owner, budget, prepared.schema) for budget in budgets]
         bounds = Bounds.of(checked, relative=layout.shape is not None)
@@ -216,8 +221,9 @@ class FairEncoder(TableTransformer):
         )
 
     def _prepare(
-        self, X: Any, y: Any, sensitive_features: Any, settings: Settings, architecture: Architecture | None
-    ) -> Prepared:
+        self, X: Any, y: Any, sensitive_features: Any, sample_weight: Any, settings: Settings,
+        architecture: Architecture | None,
+    ) -> Prepared:  # fmt: skip
         per_column = bool(settings.training.per_column_adversaries)
         aims = Aims(make_loss(self.loss), self.target_weight, self.sees_sensitive, per_column)
         batch = self._read_batch(X, reset=True)
@@ -231,6 +237,7 @@ class FairEncoder(TableTransformer):
             aims,
             bins=self.release == "sampled" and (architecture is None or architecture.uses_bins),
             handle_unknown=self.handle_unknown,
+            weights=read_weights(sample_weight, len(batch)),
         )
         # Only tables can be certified, and only for that it matters which rows were fitted.
         self._fitted_rows = FittedRows.of(prepared.original) if prepared.schema.columns else None
@@ -285,9 +292,9 @@ class FairEncoder(TableTransformer):
         released = self.veil_.apply(batch.content, secret, source)
         return batch.like_origin(released, keep_types=self.veil_.encoder.signature.sampled)
 
-    def fit_transform(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, *, sensitive_features: Any = None, sample_weight: Any = None) -> Any:
         """Fit, then release the same rows."""
-        self.fit(X, y, sensitive_features=sensitive_features)
+        self.fit(X, y, sensitive_features=sensitive_features, sample_weight=sample_weight)
         shown = sensitive_features if self.sees_sensitive else None
         return self.transform(X, sensitive_features=shown)
 

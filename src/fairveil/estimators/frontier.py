@@ -57,13 +57,14 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.budgets = budgets
         self.n_seeds = n_seeds
 
-    def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None, sample_weight: Any = None) -> Self:
         """Train all points at once; the arguments are those of the estimator's `fit`."""
         for name in ("estimators_", "points_"):  # a fit that fails must not leave an older frontier behind
             self.__dict__.pop(name, None)
         members = [(budget, number) for budget in self._budgets() for number in range(self.n_seeds)]
         base = clone(self.estimator)
-        trained = base._train(X, y, sensitive_features, [b for b, _ in members], [n for _, n in members])
+        budgets, numbers = [budget for budget, _ in members], [number for _, number in members]
+        trained = base._train(X, y, sensitive_features, sample_weight, budgets, numbers)
         state = {name: value for name, value in vars(base).items() if name not in base.get_params(deep=False)}
         estimators = []
         for (budget, _), found in zip(members, trained, strict=True):
@@ -115,9 +116,9 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return chosen.transform(X, sensitive_features=sensitive_features)
 
     @available_if(_releases)  # type: ignore[untyped-decorator]
-    def fit_transform(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, *, sensitive_features: Any = None, sample_weight: Any = None) -> Any:
         """Fit, then release the same rows at the point that is met and changes them most."""
-        self.fit(X, y, sensitive_features=sensitive_features)
+        self.fit(X, y, sensitive_features=sensitive_features, sample_weight=sample_weight)
         shown = sensitive_features if self.estimator.sees_sensitive else None
         return self.transform(X, sensitive_features=shown)
 

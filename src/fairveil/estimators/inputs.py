@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fairveil._utils.errors import InputError, must_be
 from fairveil._utils.randomness import ByteSource, KeyedStream, SystemRandom, whole_number_bytes
+from fairveil._utils.weights import Array, normalised
 from fairveil.data.batch import AnySchema, Batch, codec_for, describe
 from fairveil.data.columns import family_of
 from fairveil.data.frames import is_copy, missing_mask, read_columns, table_digest
@@ -118,8 +119,10 @@ def prepare(
     *,
     bins: bool,
     handle_unknown: HandleUnknown,
+    weights: Array | None = None,
 ) -> Prepared:
     """Check everything and encode it. handle_unknown: categories that a schema of the caller's does not list."""
+    batch, secret, y, weights = _counted(batch, secret, y, weights)
     if len(batch) < FEWEST_TABLE_ROWS:
         raise InputError(
             f"Found n_samples = {len(batch)} rows; at least {FEWEST_TABLE_ROWS} are needed to learn a veil."
@@ -134,8 +137,23 @@ def prepare(
     secrets_, outputs = _secrets(sensitive, secret, aims.per_column)
     tasks, truths = _tasks(y, aims.target_weight, len(x))
     shown = sensitive.inputs(secret) if aims.sees_sensitive else None
-    targets = [Target(n, float(aims.loss.chance(values))) for n, values in zip(outputs, secrets_, strict=True)]
-    return Prepared(described, sensitive, Rows(x, shown, secrets_, truths), original, tasks, tuple(targets))
+    weight = None if weights is None else torch.from_numpy(normalised(weights))
+    targets = [Target(n, float(aims.loss.chance(values, weight))) for n, values in zip(outputs, secrets_, strict=True)]
+    held = Rows(x, shown, secrets_, truths, weight=weight)
+    return Prepared(described, sensitive, held, original, tasks, tuple(targets))
+
+
+def _counted(
+    batch: Batch, secret: pa.Table, y: Any, weights: Array | None
+) -> tuple[Batch, pa.Table, Any, Array | None]:
+    """Without rows of weight 0: they are as good as absent."""
+    if weights is None or weights.all():
+        return batch, secret, y, weights
+    kept = np.flatnonzero(weights)
+    task = None if y is None else read_columns(y, "y")
+    if task is not None and task.num_rows == len(batch):
+        task = task.take(pa.array(kept))
+    return batch.take(kept), secret.take(pa.array(kept)), task, weights[kept]
 
 
 def check_budget(owner: str, budget: Any, schema: AnySchema) -> Budget:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from fairveil._utils.errors import InputError, must_be
 from fairveil._utils.randomness import Seeds
+from fairveil._utils.weights import effective_rows
+from fairveil.data.rows import Rows
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import HandleUnknown
 from fairveil.encoders import Architecture, Signature
@@ -89,7 +91,7 @@ def train(
     parts = split_rows(len(prepared.rows), training, settings.seeds.child("split"))
     rows = prepared.rows.take(parts.train)
     problem = Problem(
-        architecture=architecture.fitted(rows.x, prepared.schema, settings.seeds.child("codebook")),
+        architecture=architecture.fitted(rows, prepared.schema, settings.seeds.child("codebook")),
         signature=signature,
         loss=loss,
         distortion=distortion,
@@ -104,7 +106,7 @@ def train(
         problem,
         rows,
         prepared.rows.take(parts.validation),
-        held_out=len(parts.held_out),
+        held_out=_effective(prepared.rows.take(parts.held_out)),
         z=float(stats.norm.ppf(level_of(settings.confidence, bounds))),
         seeds=settings.seeds,
         device=pick_device(training.device),
@@ -117,6 +119,10 @@ def train(
         achieved = measure(veil, parts.held_out, member)
         trained.append(Trained(veil, achieved, outcome.history.of_member(member)))
     return trained
+
+
+def _effective(rows: Rows) -> float:
+    return effective_rows(None if rows.weight is None else rows.weight.numpy(), len(rows))
 
 
 def level_of(confidence: float, bounds: Bounds) -> float:

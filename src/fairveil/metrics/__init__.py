@@ -1,6 +1,14 @@
 """Fairness and accuracy with intervals and sample sizes. Knows arrays only."""
 
-from fairveil.metrics.estimate import Estimate, clopper_pearson, difference, of_mean, proportion
+from fairveil.metrics.estimate import (
+    Estimate,
+    clopper_pearson,
+    difference,
+    hits_and_rows,
+    of_mean,
+    proportion,
+    share,
+)
 from fairveil.metrics.parity import (
     Gap,
     absolute_error_cdf,
@@ -29,11 +37,13 @@ __all__ = [
     "difference",
     "equalized_odds_gap",
     "group_rates",
+    "hits_and_rows",
     "log_loss",
     "of_mean",
     "proportion",
     "r_squared",
     "rank_correlation",
     "roc_auc",
+    "share",
     "weighted_auc",
 ]

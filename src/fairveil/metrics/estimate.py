@@ -8,8 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from fairveil._utils.errors import InputError
-
-Array = NDArray[np.float64]
+from fairveil._utils.weights import Array, check_weights, effective_rows, normalised
 
 
 @dataclass(frozen=True)
@@ -26,26 +25,59 @@ class Estimate:
         return f"{self.value:{spec}} [{self.low:{spec}}, {self.high:{spec}}]"
 
 
-def proportion(successes: int, rows: int, confidence: float = 0.95) -> Estimate:
+def share(hits: ArrayLike, confidence: float = 0.95, weights: Array | None = None) -> Estimate:
+    """The share of rows that are hits, with its exact (Clopper-Pearson) interval.
+
+    weights: what each row counts. The interval is then that of Korn and Graubard: Clopper and Pearson's for as many
+    rows as would make a plain share vary as much.
+
+    >>> f"{share([True, True, False, False]):.2f}"
+    '0.50 [0.07, 0.93]'
+    """
+    hit = np.asarray(hits, dtype=bool)
+    found = proportion(*hits_and_rows(hit, weights), confidence)
+    return Estimate(found.value, found.low, found.high, len(hit))
+
+
+def hits_and_rows(hits: NDArray[np.bool_], weights: Array | None = None) -> tuple[float, float]:
+    """How many hits among how many rows; of weighted rows, not whole numbers: those of a plain share that equals the
+    weighted one and varies as much.
+    """
+    if weights is None:
+        return float(hits.sum()), float(len(hits))
+    total = float(weights.sum())
+    if not total:
+        return 0.0, 0.0
+    value = float(weights[hits].sum() / total)
+    rows = effective_rows(weights, len(hits))
+    if 0.0 < value < 1.0:
+        variance = float(np.sum(((weights / total) * (hits - value)) ** 2))
+        rows = min(value * (1.0 - value) / variance, float(len(hits)))
+    return value * rows, rows
+
+
+def proportion(successes: float, rows: float, confidence: float = 0.95) -> Estimate:
     """A share with its exact (Clopper-Pearson) interval.
 
     >>> f"{proportion(0, 10):.2f}"
     '0.00 [0.00, 0.31]'
     """
     low, high = clopper_pearson(successes, rows, confidence)
-    return Estimate(successes / rows if rows else float("nan"), float(low), float(high), rows)
+    return Estimate(successes / rows if rows else float("nan"), float(low), float(high), round(rows))
 
 
 def clopper_pearson(successes: ArrayLike, rows: ArrayLike, confidence: float = 0.95) -> tuple[Array, Array]:
     """Lower and upper ends of exact two-sided intervals; for arrays of counts too. No rows: from 0 to 1."""
     k, n = np.asarray(successes, dtype=np.float64), np.asarray(rows, dtype=np.float64)
     tail = (1.0 - check_confidence(confidence)) / 2
-    low = np.where(k > 0, stats.beta.ppf(tail, np.maximum(k, 1), n - k + 1), 0.0)
-    high = np.where(k < n, stats.beta.isf(tail, k + 1, np.maximum(n - k, 1)), 1.0)
+    low = np.where(k > 0, stats.beta.ppf(tail, np.where(k > 0, k, 1), n - k + 1), 0.0)
+    high = np.where(k < n, stats.beta.isf(tail, k + 1, np.where(k < n, n - k, 1)), 1.0)
     return np.where(n > 0, low, 0.0), np.where(n > 0, high, 1.0)
 
 
-def difference(successes: int, rows: int, other_successes: int, other_rows: int, confidence: float = 0.95) -> Estimate:
+def difference(
+    successes: float, rows: float, other_successes: float, other_rows: float, confidence: float = 0.95
+) -> Estimate:
     """One share minus another of independent rows, with Newcombe's interval (from Wilson's of each share).
 
     >>> f"{difference(9, 10, 5, 10):.2f}"
@@ -55,22 +87,26 @@ def difference(successes: int, rows: int, other_successes: int, other_rows: int,
     p, q = successes / rows, other_successes / other_rows
     (low, high), (low2, high2) = (_wilson(k, n, z) for k, n in ((successes, rows), (other_successes, other_rows)))
     below, above = np.hypot(p - low, high2 - q), np.hypot(high - p, q - low2)
-    return Estimate(p - q, float(p - q - below), float(p - q + above), rows + other_rows)
+    return Estimate(p - q, float(p - q - below), float(p - q + above), round(rows + other_rows))
 
 
-def _wilson(successes: int, rows: int, z: float) -> tuple[float, float]:
+def _wilson(successes: float, rows: float, z: float) -> tuple[float, float]:
     p = successes / rows
     center = (p + z**2 / (2 * rows)) / (1 + z**2 / rows)
     half = z / (1 + z**2 / rows) * np.sqrt(p * (1 - p) / rows + z**2 / (4 * rows**2))
     return center - half, center + half
 
 
-def of_mean(values: ArrayLike, confidence: float = 0.95) -> Estimate:
-    """A mean with its normal interval."""
+def of_mean(values: ArrayLike, confidence: float = 0.95, weights: Array | None = None) -> Estimate:
+    """A mean with its normal interval. weights: what each row counts; the interval is then that of the ratio's linear
+    part.
+    """
     array = np.asarray(values, dtype=np.float64)
-    spread = array.std(ddof=1) / np.sqrt(len(array)) if len(array) > 1 else float("inf")
+    mean = float(array.mean()) if weights is None else float(np.average(array, weights=weights))
+    influence = array - mean if weights is None else normalised(weights) * (array - mean)
+    spread = influence.std(ddof=1) / np.sqrt(len(array)) if len(array) > 1 else float("inf")
     half = float(stats.norm.ppf(0.5 + check_confidence(confidence) / 2) * spread)
-    return Estimate(float(array.mean()), float(array.mean()) - half, float(array.mean()) + half, len(array))
+    return Estimate(mean, mean - half, mean + half, len(array))
 
 
 def check_confidence(confidence: float) -> float:
@@ -78,6 +114,11 @@ def check_confidence(confidence: float) -> float:
     if not 0.0 < confidence < 1.0:
         raise InputError(f"A confidence must lie between 0 and 1. Got {confidence!r}.")
     return float(confidence)
+
+
+def weights_of(sample_weight: ArrayLike | None, rows: int, what: str) -> Array | None:
+    """Weights checked; None if there are none."""
+    return None if sample_weight is None else check_weights(sample_weight, rows, what)
 
 
 def same_length(**columns: ArrayLike) -> list[NDArray[np.generic]]:

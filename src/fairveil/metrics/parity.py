@@ -1,6 +1,7 @@
 """Demographic parity, equalized odds and group rates, for any number of values of Y and S.
 
-Every value has an interval and the sizes of its groups; groups too small to say much are flagged.
+Every value has an interval and the sizes of its groups; groups too small to say much are flagged. sample_weight: as in
+`fairveil.metrics.scores`; sizes stay those of the rows there are.
 """
 
 from dataclasses import dataclass, field
@@ -8,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from fairlearn.metrics import MetricFrame, count, false_negative_rate, false_positive_rate, selection_rate
 from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics import accuracy_score
 
 from fairveil._utils.errors import InputError
-from fairveil.metrics.estimate import Array, Estimate, check_confidence, clopper_pearson, same_length
+from fairveil._utils.weights import Array, effective_rows
+from fairveil.metrics.estimate import Estimate, check_confidence, hits_and_rows, same_length, share, weights_of
 
 #: A group with fewer rows is flagged: a rate of it is known to no better than about 0.2.
 SMALL_GROUP = 30
@@ -46,6 +46,7 @@ def demographic_parity_gap(
     confidence: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
+    sample_weight: ArrayLike | None = None,
 ) -> Gap:
     """ΔDemP(y) = max over s, s' of |P(pred = y | s) - P(pred = y | s')| (`eq:statistic_DP`), and its maximum over y.
 
@@ -59,13 +60,22 @@ def demographic_parity_gap(
     guess, s = same_length(predicted=predicted, sensitive=sensitive)
     if bins is not None:
         guess = bin_predictions(guess, bins)
-    table = _Counts.of(guess, s)
+    groups, codes = np.unique(s, return_inverse=True)
+    values, told = np.unique(guess, return_inverse=True)
+    mass = weights_of(sample_weight, len(s), "predicted")
+    counts = np.zeros((len(groups), len(values)))
+    np.add.at(counts, (codes, told), 1.0 if mass is None else mass)
+    sizes = np.bincount(codes)
+    effective = np.array([_effective(mass, codes == g) for g in range(len(groups))])
+    with np.errstate(invalid="ignore"):
+        rates = counts / counts.sum(axis=1, keepdims=True)
     # From slightly smoothed rates, so that a rate of 0 or 1 is not taken for certain.
-    smooth = (table.counts + 1.0 / len(table.values)) / (table.sizes + 1.0)[:, None]
+    smooth = (np.nan_to_num(rates) * effective[:, None] + 1.0 / len(values)) / (effective + 1.0)[:, None]
     generator = np.random.default_rng(seed)
+    draws = np.maximum(np.round(effective), 1).astype(np.int64)
     boot = np.stack([generator.multinomial(n, rate / rate.sum(), resamples) / n
-                     for n, rate in zip(table.sizes, smooth, strict=True)], axis=1)  # fmt: skip
-    return _gap(table, table.rates, smooth, boot, check_confidence(confidence))
+                     for n, rate in zip(draws, smooth, strict=True)], axis=1)  # fmt: skip
+    return _gap(groups, values, sizes, rates, smooth, boot, check_confidence(confidence))
 
 
 def equalized_odds_gap(
@@ -76,6 +86,7 @@ def equalized_odds_gap(
     confidence: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
+    sample_weight: ArrayLike | None = None,
 ) -> Gap:
     """ΔEO(y) = max over s, s' of |P(pred = y | s, Y = y) - P(pred = y | s', Y = y)| (`eq:measure_EO1`).
 
@@ -90,24 +101,36 @@ def equalized_odds_gap(
     groups = np.unique(s)
     # P(pred = y | s, Y = y): of each group's rows with Y = y, the share that is told so.
     values = np.unique(right)
-    of_class = np.array([[np.sum((s == g) & (right == y)) for y in values] for g in groups], dtype=np.int64)
-    told = np.array([[np.sum((s == g) & (right == y) & (guess == y)) for y in values] for g in groups])
+    mass = weights_of(sample_weight, len(s), "predicted")
+    cells = [[(s == g) & (right == y) for y in values] for g in groups]
+    found = np.array([
+        [hits_and_rows(guess[cell] == y, None if mass is None else mass[cell])
+         for y, cell in zip(values, row, strict=True)]
+        for row in cells
+    ])  # fmt: skip
+    told, of_class = found[..., 0], found[..., 1]
     with np.errstate(invalid="ignore"):
         rates = told / of_class
     smooth = np.where(of_class > 0, (told + 0.5) / (of_class + 1.0), np.nan)
     generator = np.random.default_rng(seed)
+    draws = np.where(of_class > 0, np.maximum(np.round(of_class), 1), 0).astype(np.int64)
     with np.errstate(invalid="ignore"):
-        boot = generator.binomial(of_class, np.nan_to_num(smooth), (resamples, *smooth.shape)) / of_class
-    table = _Counts(groups, values, told.astype(float), np.bincount(np.searchsorted(groups, s)))
-    gap = _gap(table, rates, smooth, boot, check_confidence(confidence))
+        boot = generator.binomial(draws, np.nan_to_num(smooth), (resamples, *smooth.shape)) / draws
+    sizes = np.bincount(np.searchsorted(groups, s))
+    gap = _gap(groups, values, sizes, rates, smooth, boot, check_confidence(confidence))
     value, low, high = (float(gap.by_value[name].sum()) for name in ("gap", "joint_low", "joint_high"))
     total = Estimate(value, low, high, len(s))
     return Gap(gap.value, gap.low, gap.high, gap.rows, gap.by_value, gap.groups, total)
 
 
+def _effective(mass: Array | None, part: NDArray[np.bool_]) -> float:
+    return float(part.sum()) if mass is None else effective_rows(mass[part], 0)
+
+
 def group_rates(
-    predicted: ArrayLike, truth: ArrayLike, sensitive: ArrayLike, *, positive: Any = None, confidence: float = 0.95
-) -> pd.DataFrame:
+    predicted: ArrayLike, truth: ArrayLike, sensitive: ArrayLike, *, positive: Any = None, confidence: float = 0.95,
+    sample_weight: ArrayLike | None = None,
+) -> pd.DataFrame:  # fmt: skip
     """For each group: rows, accuracy, selection, false positive and false negative rate, with exact intervals.
 
     As in Tables `tb:errorFNNE` and `tb:errorTCNNE`. positive: the value of a binary Y that counts as positive; by
@@ -127,31 +150,29 @@ def group_rates(
     positive = values[-1] if positive is None else positive
     if len(values) == 2 and positive not in values:
         raise InputError("The 'positive' parameter of group_rates must be one of the values of Y.")
-    guess, right = (guess == positive).astype(int), (right == positive).astype(int)
-    measures = {
-        "rows": count,
-        "accuracy": accuracy_score,
-        "selection_rate": selection_rate,
-        "false_positive_rate": false_positive_rate,
-        "false_negative_rate": false_negative_rate,
-    }
-    found = MetricFrame(metrics=measures, y_true=right, y_pred=guess, sensitive_features=s).by_group
-    frame = found.rename_axis("group").reset_index().astype({"rows": int})
-    positives = np.array([int(right[s == g].sum()) for g in frame["group"]])
-    sizes = {"accuracy": frame["rows"], "selection_rate": frame["rows"],
-             "false_positive_rate": frame["rows"] - positives, "false_negative_rate": positives}  # fmt: skip
-    for name, size in sizes.items():
-        n = np.asarray(size)
-        frame.loc[n == 0, name] = np.nan  # fairlearn calls a rate of no rows 0
-        hits = np.round(np.nan_to_num(frame[name].to_numpy()) * n)
-        frame[f"{name}_low"], frame[f"{name}_high"] = clopper_pearson(hits, n, confidence)
-    frame["small"] = frame["rows"] < SMALL_GROUP
-    return frame
+    told, true = guess == positive, right == positive
+    every = np.ones(len(s), dtype=bool)
+    # For each rate, what counts as a hit, and among which rows.
+    rates = {"accuracy": (told == true, every), "selection_rate": (told, every),
+             "false_positive_rate": (told, ~true), "false_negative_rate": (~told, true)}  # fmt: skip
+    mass = weights_of(sample_weight, len(s), "predicted")
+    rows = []
+    for group in np.unique(s):
+        row: dict[str, Any] = {"group": group, "rows": int((s == group).sum())}
+        ends: dict[str, float] = {}
+        for name, (hits, among) in rates.items():
+            part = (s == group) & among
+            found = share(hits[part], confidence, None if mass is None else mass[part])
+            row[name] = found.value
+            ends |= {f"{name}_low": found.low, f"{name}_high": found.high}
+        rows.append({**row, **ends, "small": row["rows"] < SMALL_GROUP})
+    return pd.DataFrame(rows)
 
 
 def absolute_error_cdf(
-    predicted: ArrayLike, truth: ArrayLike, at: ArrayLike | None = None, *, confidence: float = 0.95
-) -> pd.DataFrame:
+    predicted: ArrayLike, truth: ArrayLike, at: ArrayLike | None = None, *, confidence: float = 0.95,
+    sample_weight: ArrayLike | None = None,
+) -> pd.DataFrame:  # fmt: skip
     """P(|pred - truth| <= t): columns `error` (t), `share`, and a band `low`, `high` that holds for all t at once.
 
     The band is that of Dvoretzky, Kiefer and Wolfowitz, with Massart's constant.
@@ -160,12 +181,16 @@ def absolute_error_cdf(
     [0.5, 0.5, 1.0]
     """
     guess, right = same_length(predicted=predicted, truth=truth)
-    errors = np.sort(np.abs(guess.astype(np.float64) - right.astype(np.float64)))
+    errors = np.abs(guess.astype(np.float64) - right.astype(np.float64))
+    order = np.argsort(errors, kind="stable")
     points = np.unique(errors) if at is None else np.asarray(at, dtype=np.float64)
-    share = np.searchsorted(errors, points, side="right") / len(errors)
-    half = np.sqrt(np.log(2.0 / (1.0 - check_confidence(confidence))) / (2.0 * len(errors)))
-    return pd.DataFrame({"error": points, "share": share, "low": np.maximum(share - half, 0.0),
-                         "high": np.minimum(share + half, 1.0)})  # fmt: skip
+    mass = weights_of(sample_weight, len(errors), "predicted")
+    until = np.concatenate([[0.0], np.cumsum(np.ones(len(errors)) if mass is None else mass[order])])
+    within = until[np.searchsorted(errors[order], points, side="right")] / until[-1]
+    rows = effective_rows(mass, len(errors))
+    half = np.sqrt(np.log(2.0 / (1.0 - check_confidence(confidence))) / (2.0 * rows))
+    return pd.DataFrame({"error": points, "share": within, "low": np.maximum(within - half, 0.0),
+                         "high": np.minimum(within + half, 1.0)})  # fmt: skip
 
 
 def bin_predictions(predicted: NDArray[np.generic], bins: int | ArrayLike) -> NDArray[np.generic]:
@@ -180,32 +205,12 @@ def bin_predictions(predicted: NDArray[np.generic], bins: int | ArrayLike) -> ND
     return np.digitize(numbers, edges)
 
 
-@dataclass(frozen=True)
-class _Counts:
-    """How often each value is predicted in each group: counts (groups, values), sizes (groups,)."""
-
-    groups: NDArray[np.generic]
-    values: NDArray[np.generic]
-    counts: Array
-    sizes: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, predicted: NDArray[np.generic], sensitive: NDArray[np.generic]) -> "_Counts":
-        groups, s = np.unique(sensitive, return_inverse=True)
-        values, y = np.unique(predicted, return_inverse=True)
-        counts = np.zeros((len(groups), len(values)))
-        np.add.at(counts, (s, y), 1.0)
-        return cls(groups, values, counts, counts.sum(axis=1).astype(np.int64))
-
-    @property
-    def rates(self) -> Array:
-        return np.asarray(self.counts / self.sizes[:, None])
-
-
-def _gap(table: _Counts, rates: Array, smooth: Array, boot: Array, confidence: float) -> Gap:
-    """The gaps with bands: rates and smooth (groups, values), boot (resamples, groups, values)."""
-    groups = len(table.groups)
-    first, second = np.triu_indices(groups, k=1)
+def _gap(
+    groups: NDArray[np.generic], values: NDArray[np.generic], sizes: NDArray[np.int64], rates: Array, smooth: Array,
+    boot: Array, confidence: float,
+) -> Gap:  # fmt: skip
+    """The gaps with bands: sizes (groups,), rates and smooth (groups, values), boot (resamples, groups, values)."""
+    first, second = np.triu_indices(len(groups), k=1)
     if not len(first):
         raise InputError("The sensitive column holds one single group: there is nothing to compare.")
     differences = np.abs(rates[first] - rates[second])  # (pairs, values); nan where a group has no rows
@@ -223,10 +228,10 @@ def _gap(table: _Counts, rates: Array, smooth: Array, boot: Array, confidence: f
         return np.asarray(np.clip((usable + width * errors).max(axis=0), 0.0, 1.0))
 
     filled = np.where(np.isnan(rates), np.nanmean(rates, axis=0), rates)
-    by_value = pd.DataFrame({"y": table.values, "gap": gaps, "low": end(-value_by_value), "high": end(value_by_value),
+    by_value = pd.DataFrame({"y": values, "gap": gaps, "low": end(-value_by_value), "high": end(value_by_value),
                              "joint_low": end(-all_at_once), "joint_high": end(all_at_once),
-                             "higher": table.groups[filled.argmax(axis=0)],
-                             "lower": table.groups[filled.argmin(axis=0)]})  # fmt: skip
-    sizes = pd.DataFrame({"group": table.groups, "rows": table.sizes, "small": table.sizes < SMALL_GROUP})
+                             "higher": groups[filled.argmax(axis=0)],
+                             "lower": groups[filled.argmin(axis=0)]})  # fmt: skip
+    told = pd.DataFrame({"group": groups, "rows": sizes, "small": sizes < SMALL_GROUP})
     low, high = (float(by_value[name].max()) for name in ("joint_low", "joint_high"))
-    return Gap(float(gaps.max()), low, high, int(table.sizes.sum()), by_value, sizes)
+    return Gap(float(gaps.max()), low, high, int(sizes.sum()), by_value, told)

@@ -1,24 +1,33 @@
-"""How good a guess is: accuracy, balanced accuracy, AUC and log-loss, each with its interval."""
+"""How good a guess is: accuracy, balanced accuracy, AUC and log-loss, each with its interval.
+
+sample_weight: how many rows of the population each row stands for. Values are then those of a table in which each row
+is repeated as its weight says; intervals are those of the rows there are, not of the repeated ones.
+"""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from fairveil._utils.errors import InputError
-from fairveil.metrics.estimate import Estimate, check_confidence, clopper_pearson, of_mean, proportion, same_length
+from fairveil._utils.weights import Array, effective_rows, normalised
+from fairveil.metrics.estimate import Estimate, check_confidence, of_mean, same_length, share, weights_of
 
 
-def accuracy(predicted: ArrayLike, truth: ArrayLike, confidence: float = 0.95) -> Estimate:
+def accuracy(
+    predicted: ArrayLike, truth: ArrayLike, confidence: float = 0.95, *, sample_weight: ArrayLike | None = None
+) -> Estimate:
     """Share of right answers, with the exact (Clopper-Pearson) interval.
 
     >>> f"{accuracy([1, 0, 1, 1], [1, 0, 0, 1]):.2f}"
     '0.75 [0.19, 0.99]'
     """
     guess, right = same_length(predicted=predicted, truth=truth)
-    return proportion(int((guess == right).sum()), len(right), confidence)
+    return share(guess == right, confidence, weights_of(sample_weight, len(right), "truth"))
 
 
-def balanced_accuracy(predicted: ArrayLike, truth: ArrayLike, confidence: float = 0.95) -> Estimate:
+def balanced_accuracy(
+    predicted: ArrayLike, truth: ArrayLike, confidence: float = 0.95, *, sample_weight: ArrayLike | None = None
+) -> Estimate:
     """The mean over classes of the share of their rows that is guessed right: 1/K for any guess that knows nothing.
 
     The interval is exact for each class and adds up in quadrature, lower and upper sides apart (a method of variance
@@ -28,17 +37,21 @@ def balanced_accuracy(predicted: ArrayLike, truth: ArrayLike, confidence: float 
     0.5
     """
     guess, right = same_length(predicted=predicted, truth=truth)
+    weights = weights_of(sample_weight, len(right), "truth")
+    if weights is not None:  # a class of rows without weight is no class
+        guess, right, weights = guess[weights > 0], right[weights > 0], weights[weights > 0]
     classes, codes = np.unique(right, return_inverse=True)
-    sizes = np.bincount(codes)
-    hits = np.bincount(codes, weights=guess == right)
-    rates = hits / sizes
-    low, high = clopper_pearson(hits, sizes, confidence)
-    value = float(rates.mean())
-    below, above = (float(np.sqrt(np.sum((rates - end) ** 2)) / len(classes)) for end in (low, high))
+    parts = [codes == code for code in range(len(classes))]
+    each = [share((guess == right)[own], confidence, None if weights is None else weights[own]) for own in parts]
+    value = float(np.mean([rate.value for rate in each]))
+    below = float(np.sqrt(sum((rate.value - rate.low) ** 2 for rate in each)) / len(each))
+    above = float(np.sqrt(sum((rate.value - rate.high) ** 2 for rate in each)) / len(each))
     return Estimate(value, max(0.0, value - below), min(1.0, value + above), len(right))
 
 
-def roc_auc(score: ArrayLike, truth: ArrayLike, confidence: float = 0.95) -> Estimate:
+def roc_auc(
+    score: ArrayLike, truth: ArrayLike, confidence: float = 0.95, *, sample_weight: ArrayLike | None = None
+) -> Estimate:
     """Area under the ROC curve of a binary truth, with DeLong's interval.
 
     >>> f"{roc_auc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]):.2f}"
@@ -46,17 +59,28 @@ def roc_auc(score: ArrayLike, truth: ArrayLike, confidence: float = 0.95) -> Est
     """
     scores, told = same_length(score=score, truth=truth)
     positive = told.astype(bool)
-    if positive.all() or not positive.any():
+    weights = weights_of(sample_weight, len(told), "truth")
+    mass = np.ones(len(told)) if weights is None else weights
+    if not mass[positive].any() or not mass[~positive].any():
         raise InputError("The AUC needs rows of both classes.")
-    value, below, above = _placements(scores.astype(np.float64), positive)
-    parts = [part.var(ddof=1) / len(part) if len(part) > 1 else 0.0 for part in (below, above)]
+    value, below, above = _placements(scores.astype(np.float64), positive, mass)
+    sides = [(below, mass[positive]), (above, mass[~positive])]
+    parts = [_variance(part, side, value) for part, side in sides]
     half = float(stats.norm.ppf(0.5 + check_confidence(confidence) / 2) * np.sqrt(sum(parts)))
     if not sum(parts):  # perfectly told apart (or not at all): what so few rows can show
-        half = 1.0 - ((1.0 - confidence) / 2) ** (1.0 / min(len(below), len(above)))
+        half = 1.0 - ((1.0 - confidence) / 2) ** (1.0 / min(effective_rows(side, len(side)) for _, side in sides))
     return Estimate(value, max(0.0, value - half), min(1.0, value + half), len(scores))
 
 
-def weighted_auc(probabilities: ArrayLike, codes: ArrayLike, confidence: float = 0.95) -> Estimate:
+def _variance(placements: Array, mass: Array, mean: float) -> float:
+    """Of a weighted mean of placements."""
+    n = len(placements)
+    return float(np.sum((mass / mass.sum() * (placements - mean)) ** 2) * n / (n - 1)) if n > 1 else 0.0
+
+
+def weighted_auc(
+    probabilities: ArrayLike, codes: ArrayLike, confidence: float = 0.95, *, sample_weight: ArrayLike | None = None
+) -> Estimate:
     """AUC of each class against the rest, averaged with the weights of the classes; for two classes, the AUC.
 
     The interval is normal, from the influence of each row on every class's AUC (DeLong's, carried over to the mean).
@@ -69,32 +93,42 @@ def weighted_auc(probabilities: ArrayLike, codes: ArrayLike, confidence: float =
     if len(present) < 2:
         raise InputError("The AUC needs rows of at least two classes.")
     if p.shape[1] == 2:
-        return roc_auc(p[:, 1], truth == 1, confidence)
+        return roc_auc(p[:, 1], truth == 1, confidence, sample_weight=sample_weight)
     n = len(truth)
+    weights = weights_of(sample_weight, n, "truth")
+    mass = np.ones(n) if weights is None else normalised(weights)
     influence, value = np.zeros(n), 0.0
     for code in present:
         own = truth == code
-        share = float(own.mean())
-        area, below, above = _placements(p[:, code], own)
-        value += share * area
-        influence[own] += share * (below - area) / share
-        influence[~own] += share * (above - area) / (1.0 - share)
-    half = float(stats.norm.ppf(0.5 + confidence / 2) * influence.std(ddof=1) / np.sqrt(n))
+        part = float(mass[own].sum()) / n
+        if not 0.0 < part < 1.0:  # rows without weight
+            continue
+        area, below, above = _placements(p[:, code], own, mass)
+        value += part * area
+        influence[own] += below - area
+        influence[~own] += part * (above - area) / (1.0 - part)
+    half = float(stats.norm.ppf(0.5 + confidence / 2) * (mass * influence).std(ddof=1) / np.sqrt(n))
     return Estimate(value, max(0.0, value - half), min(1.0, value + half), n)
 
 
-def _placements(
-    score: NDArray[np.float64], truth: NDArray[np.bool_]
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+def _placements(score: Array, truth: NDArray[np.bool_], mass: Array) -> tuple[float, Array, Array]:
     """The AUC; for each positive row the share of negatives below it, for each negative that of positives above it."""
-    positive, negative = score[truth], score[~truth]
-    ranks = stats.rankdata(score)
-    below = (ranks[truth] - stats.rankdata(positive)) / len(negative)
-    above = 1.0 - (ranks[~truth] - stats.rankdata(negative)) / len(positive)
-    return float(below.mean()), below, above
+    of_negatives, of_positives = (np.where(side, mass, 0.0) / mass[side].sum() for side in (~truth, truth))
+    below = _mass_below(score, of_negatives)[truth]
+    above = 1.0 - _mass_below(score, of_positives)[~truth]
+    return float(np.average(below, weights=mass[truth])), below, above
 
 
-def log_loss(probabilities: ArrayLike, codes: ArrayLike, confidence: float = 0.95) -> Estimate:
+def _mass_below(values: Array, mass: Array) -> Array:
+    """The mass of the rows below each one, and half of that of its ties: a weighted mid-rank."""
+    _, codes = np.unique(values, return_inverse=True)
+    each = np.bincount(codes, mass)
+    return np.asarray((np.cumsum(each) - each / 2)[codes])
+
+
+def log_loss(
+    probabilities: ArrayLike, codes: ArrayLike, confidence: float = 0.95, *, sample_weight: ArrayLike | None = None
+) -> Estimate:
     """Mean of -log of the probability given to the true class, in nats: probabilities (rows, K), codes in 0..K-1.
 
     >>> round(log_loss([[0.5, 0.5], [0.5, 0.5]], [0, 1]).value, 4)
@@ -104,10 +138,14 @@ def log_loss(probabilities: ArrayLike, codes: ArrayLike, confidence: float = 0.9
     chosen = np.asarray(codes, dtype=np.int64)
     if p.ndim != 2 or len(p) != len(chosen):
         raise InputError(f"Probabilities of shape {p.shape} do not fit {len(chosen)} true classes.")
-    return of_mean(-np.log(np.clip(p[np.arange(len(p)), chosen], 1e-12, 1.0)), confidence)
+    weights = weights_of(sample_weight, len(p), "codes")
+    return of_mean(-np.log(np.clip(p[np.arange(len(p)), chosen], 1e-12, 1.0)), confidence, weights)
 
 
-def r_squared(predicted: ArrayLike, truth: ArrayLike, center: float, confidence: float = 0.95) -> Estimate:
+def r_squared(
+    predicted: ArrayLike, truth: ArrayLike, center: float, confidence: float = 0.95, *,
+    sample_weight: ArrayLike | None = None,
+) -> Estimate:  # fmt: skip
     """Share of the squared error around `center` that the predictions explain; interval by the delta method.
 
     >>> r_squared([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], 2.0).value
@@ -116,19 +154,28 @@ def r_squared(predicted: ArrayLike, truth: ArrayLike, center: float, confidence:
     guess, right = same_length(predicted=predicted, truth=truth)
     errors = (right.astype(np.float64) - guess.astype(np.float64)) ** 2
     spread = (right.astype(np.float64) - center) ** 2
-    ratio = float(errors.mean() / spread.mean())
-    influence = of_mean((errors - ratio * spread) / spread.mean(), confidence)
+    weights = weights_of(sample_weight, len(right), "truth")
+    scale = float(np.average(spread, weights=weights))
+    ratio = float(np.average(errors, weights=weights)) / scale
+    influence = of_mean((errors - ratio * spread) / scale, confidence, weights)
     return Estimate(1.0 - ratio, 1.0 - ratio - (influence.high - influence.value),
                     1.0 - ratio + (influence.high - influence.value), len(right))  # fmt: skip
 
 
-def rank_correlation(a: ArrayLike, b: ArrayLike, confidence: float = 0.95) -> Estimate:
+def rank_correlation(
+    a: ArrayLike, b: ArrayLike, confidence: float = 0.95, *, sample_weight: ArrayLike | None = None
+) -> Estimate:
     """Spearman's correlation, with the interval of Bonett and Wright; 0 where one side is constant."""
     x, y = same_length(a=a, b=b)
-    if len(x) < 5 or (x == x[0]).all() or (y == y[0]).all():
+    weights = weights_of(sample_weight, len(x), "a")
+    mass = np.ones(len(x)) if weights is None else normalised(weights)
+    some, rows = mass > 0, effective_rows(mass, len(x))
+    if rows < 5 or len(np.unique(x[some])) == 1 or len(np.unique(y[some])) == 1:
         return Estimate(0.0, -1.0, 1.0, len(x))
-    value = float(stats.spearmanr(x, y).statistic)
-    error = np.sqrt((1.0 + value**2 / 2.0) / (len(x) - 3))
+    ranks = np.stack([_mass_below(values.astype(np.float64), mass) for values in (x, y)])
+    spread = np.cov(ranks, aweights=mass)
+    value = float(np.clip(spread[0, 1] / np.sqrt(spread[0, 0] * spread[1, 1]), -1.0, 1.0))
+    error = np.sqrt((1.0 + value**2 / 2.0) / (rows - 3))
     half = float(stats.norm.ppf(0.5 + check_confidence(confidence) / 2) * error)
     middle = np.arctanh(np.clip(value, -1 + 1e-12, 1 - 1e-12))
     return Estimate(value, float(np.tanh(middle - half)), float(np.tanh(middle + half)), len(x))

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from fairveil._utils.weights import effective_rows, normalised
+
 #: With fewer held-out rows no claim is made: the bound is the largest distortion the schema allows. With fewer changed
 #: rows than this the approximation is not believed alone.
 FEWEST_ROWS = 30
@@ -78,7 +80,13 @@ def _is_finite(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def upper_bound(values: NDArray[np.float64], confidence: float, largest: float = math.inf, floor: float = 0.0) -> float:
+def upper_bound(
+    values: NDArray[np.float64],
+    confidence: float,
+    largest: float = math.inf,
+    floor: float = 0.0,
+    weights: NDArray[np.float64] | None = None,
+) -> float:
     """Upper confidence bound on a mean of distortions, which are at least 0 and at most `largest`.
 
     By Hall's (1992) transformation of Student's t. Distortions are skewed (most rows change little, a few a lot), for
@@ -88,19 +96,24 @@ def upper_bound(values: NDArray[np.float64], confidence: float, largest: float =
     (Clopper-Pearson) bound on the share of changed rows times `largest`. A row is changed if its value exceeds `floor`:
     for losses, which are hardly ever 0, what a good prediction costs.
 
+    weights: how many rows of the population each one stands for. The bound is then on the weighted mean, a ratio, with
+    the deviation of its linear part; rows and changed rows are counted by Kish's effective number.
+
     >>> round(upper_bound(np.repeat([0.0, 1.0], [90, 10]), 0.95, largest=1.0), 3)
     0.164
     """
-    n = len(values)
+    weight = np.ones(len(values)) if weights is None else normalised(weights)
+    n = effective_rows(weight, len(values))
     if n < FEWEST_ROWS:
         return largest
-    kept = values[values <= floor]
-    changed = n - len(kept)
+    kept = values <= floor
+    changed = n * float(weight[~kept].sum()) / len(values)
     rare = 0.0
-    if changed < FEWEST_ROWS:
+    if min(changed, float(np.sum(~kept))) < FEWEST_ROWS:
         share = float(stats.beta.ppf(confidence, changed + 1, n - changed)) if changed < n else 1.0
-        rare = share * largest + (float(kept.mean()) if len(kept) else 0.0)
-    return min(max(_hall_bound(values, confidence), rare), largest)
+        rare = share * largest + (float(np.average(values[kept], weights=weight[kept])) if kept.any() else 0.0)
+    mean = float(np.average(values, weights=weight))
+    return min(max(_hall_bound(mean + weight * (values - mean), confidence), rare), largest)
 
 
 def _hall_bound(values: NDArray[np.float64], confidence: float) -> float:

@@ -76,7 +76,7 @@ class Game:
     def batch(self, rows: Rows) -> Rows:
         """A minibatch drawn from all rows."""
         size = min(self.problem.training.batch_size, len(rows))
-        return rows.take(torch.randint(len(rows), (size,), generator=self.generator, device=self.device)).unpacked()
+        return rows.draw(size, self.generator)
 
     def schedule(self) -> None:
         """Set the learning rates for this step: a half cosine down to `final_rate`, after the encoder's warm-up."""
@@ -171,7 +171,7 @@ class Game:
         return encoder.requires_grad_(False).eval()
 
     @torch.no_grad()
-    def judge(self, rows: Rows, familiar: Rows, held_out: int, z: float, seconds: float) -> None:
+    def judge(self, rows: Rows, familiar: Rows, held_out: float, z: float, seconds: float) -> None:
         """Judge the averaged encoders on validation rows; remember each member's latest feasible one.
 
         familiar: training rows, to see what the same encoders show there.
@@ -244,7 +244,7 @@ class Game:
                 "learning_rate or adversary_learning_rate in training=Training(...)."
             )
 
-    def aim(self, held_out: int, z: float) -> Tensor:
+    def aim(self, held_out: float, z: float) -> Tensor:
         """A little inside the bound: so far that the held-out confidence bound will most likely fit under it too."""
         bound = self.problem.bounds.values.to(self.device)
         margin = (z + _SAFETY) * self.spread / math.sqrt(held_out)

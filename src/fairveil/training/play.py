@@ -33,7 +33,7 @@ def play(
     train: Rows,
     validation: Rows,
     *,
-    held_out: int,
+    held_out: float,
     z: float,
     seeds: Seeds,
     device: torch.device,
@@ -41,13 +41,13 @@ def play(
 ) -> Outcome:
     """Play the game to its end and return each member's chosen encoder.
 
-    held_out, z: the rows that will verify the distortion and the normal quantile of their confidence bound; they set
-    how far inside the bound training aims. With `training.checkpoint`, the state is saved after the warm start, after
-    every round and at intervals between, and a game that was interrupted resumes exactly where it was.
+    held_out, z: the (effective) rows that will verify the distortion and the normal quantile of their confidence bound;
+    they set how far inside the bound training aims. With `training.checkpoint`, the state is saved after the warm
+    start, after every round and at intervals between, and a game that was interrupted resumes exactly where it was.
     """
     game = Game(problem, seeds, device)
     train, validation = train.to(device), validation.to(device)
-    familiar = train.take(torch.arange(min(len(train), len(validation)), device=device))
+    familiar = train.take(torch.arange(min(len(train), len(validation)), device=device)).unweighted()
     training = problem.training
     checkpoint = None if training.checkpoint is None else Path(training.checkpoint)
     fingerprint = _fingerprint(problem, train, validation, (held_out, z), seeds)
@@ -58,6 +58,7 @@ def play(
         game.reset_average()
         if checkpoint is not None:
             save_checkpoint(game, checkpoint, fingerprint)
+    evaluated = validation.unweighted()
     evaluated_at = {round(training.steps * (i + 1) / training.rounds) for i in range(training.rounds)}
     before = game.rounds[-1].seconds if game.rounds else 0.0
     start = saved = time.monotonic()
@@ -71,7 +72,7 @@ def play(
             game.step += 1
             note = ""
             if game.step in evaluated_at:
-                game.judge(validation, familiar, held_out, z, before + time.monotonic() - start)
+                game.judge(evaluated, familiar, held_out, z, before + time.monotonic() - start)
                 note = _note(game)
             if checkpoint is not None and (note or time.monotonic() - saved > _SAVED_EVERY):
                 save_checkpoint(game, checkpoint, fingerprint)
@@ -101,11 +102,13 @@ def _note(game: Game) -> str:
     return f"{feasible} of {len(last)} within the budget"
 
 
-def _fingerprint(problem: Problem, train: Rows, validation: Rows, verification: tuple[int, float], seeds: Seeds) -> str:
+def _fingerprint(
+    problem: Problem, train: Rows, validation: Rows, verification: tuple[float, float], seeds: Seeds
+) -> str:
     """Tells games apart, so that a checkpoint is not continued with other data or settings."""
     digest = hashlib.sha256()
     for rows in (train, validation):
-        for tensor in (rows.x, *rows.secrets, *rows.tasks, *([] if rows.importance is None else [rows.importance])):
+        for tensor in rows.tensors():
             digest.update(tensor.detach().cpu().numpy().tobytes())
     digest.update(problem.bounds.values.numpy().tobytes())
     settings = (

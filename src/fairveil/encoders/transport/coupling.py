@@ -11,7 +11,7 @@ whole groups are from each other, so the cost is a little above that of the grou
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -51,12 +51,18 @@ def couple(
     size: int = 1000,
     passes: int = 1,
     reference: int | str | None = "cheapest",
+    numbers: np.ndarray | None = None,
 ) -> Coupling:
     """Match every class with the reference, `size` rows at a time, in several passes over other parts of the rows.
 
+    numbers: of the rows to match, where some count more than once; by default every row once.
     reference: a class; None for all rows together; "cheapest": whichever of the largest classes and all rows costs
     least, tried on as many rows of each class as are matched at a time.
     """
+    if numbers is not None:
+        found = couple(lambda sources, targets: cost(numbers[sources], numbers[targets]), classes[numbers], generator,
+                       size=size, passes=passes, reference=reference)  # fmt: skip
+        return replace(found, sources=numbers[found.sources], targets=numbers[found.targets])
     if isinstance(reference, str):
         reference = _cheapest(cost, classes, generator)
     jobs = [

@@ -83,9 +83,14 @@ def _coupled(
     shown = start.show_progress if show_progress is None else show_progress
     with progress(1, "Matching groups", shown) as report:
         found = couple(cost, rows.secrets[0].cpu().numpy(), generator, size=encoder.architecture.matched_rows,
-                       passes=passes, reference=reference)  # fmt: skip
+                       passes=passes, reference=reference, numbers=_standing_for(rows))  # fmt: skip
         report(1, f"moving every row would cost {found.cost:.2f}")
     return found
+
+
+def _standing_for(rows: Rows) -> np.ndarray | None:
+    """The numbers of the rows to be matched, each as often as its weight says; None for all of them once."""
+    return None if rows.weight is None else rows.repeated().cpu().numpy()
 
 
 class _Pairs:
@@ -166,16 +171,17 @@ def _levels(encoder: "TransportEncoder", start: WarmStart, pairs: Coupling) -> T
 
     Each level costs about as much as the one before; the last is all columns.
     """
-    rows, layout = start.train, encoder.layout
+    rows, layout = start.train.unweighted(), encoder.layout
     x = rows.x[:, layout.grouped]
     secret = F.one_hot(rows.secrets[0]).to(x.dtype)
     joint = x.T @ secret / len(x)
-    apart = joint.sum(dim=1, keepdim=True) * secret.mean(dim=0)
-    nats = torch.where(joint > 0, joint * torch.log(joint.clamp_min(_TINY) / apart.clamp_min(_TINY)), 0.0).sum(dim=1)
+    alone = joint.sum(dim=1, keepdim=True) * secret.mean(dim=0)
+    nats = torch.where(joint > 0, joint * torch.log(joint.clamp_min(_TINY) / alone.clamp_min(_TINY)), 0.0).sum(dim=1)
     sources, targets = (torch.from_numpy(i).to(x.device) for i in (pairs.sources, pairs.targets))
     assert isinstance(start.distortion, Distortion)
-    prices, _ = start.distortion.prices(rows.x[sources])
-    cost = (prices * (x[targets] - x[sources])).mean(dim=0).clamp_min(0.0)
+    prices, _ = start.distortion.prices(start.train.x[sources])
+    apart = start.train.x[:, layout.grouped][targets] - start.train.x[:, layout.grouped][sources]
+    cost = (prices * apart).mean(dim=0).clamp_min(0.0)
     slices = [slice(group.start, group.stop) for group in layout.groups]
     spent = [float(cost[inside].sum()) for inside in slices]
     worth = [float(nats[inside].sum()) / max(price, _TINY) for inside, price in zip(slices, spent, strict=True)]
@@ -191,7 +197,7 @@ def _levels(encoder: "TransportEncoder", start: WarmStart, pairs: Coupling) -> T
 @torch.no_grad()
 def _affordable(encoder: "TransportEncoder", start: WarmStart) -> Tensor:
     """The share of rows that each member can afford to move: (members,)."""
-    rows = start.train
+    rows = start.train.unweighted()
     generator = start.seeds.child("gates").torch(rows.x.device)
     order = torch.randperm(len(rows), generator=generator, device=rows.x.device)
     some = rows.take(order[: start.batch_size * _COST_BATCHES])
