@@ -34,3 +34,18 @@ def place(made, tmp_path):
     for name in ("people.csv", "sex.veil"):
         (tmp_path / name).write_bytes((made / name).read_bytes())
     return tmp_path
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs a verb in this process: its exit code, and all that it said."""
+    from fairveil.cli import main
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["fairveil", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return ended.value.code, said.out + said.err
+
+    return call

@@ -1,6 +1,5 @@
 """Bad inputs, each with its own clear error that names what is wrong and shows no value of the data."""
 
-import datetime
 import math
 
 import numpy as np
@@ -42,7 +41,7 @@ TABLES = {
     "all missing": (lambda: X.assign(town=None), "'town' holds no value at all"),
     "infinity": (lambda: X.assign(height=np.inf), "'height' holds infinity"),
     "strings among numbers": (lambda: X.assign(height=[1.5, "tall"] * 100), "'height' mixes types"),
-    "dates": (lambda: X.assign(born=datetime.date(2000, 1, 1)), "'born' has the type date"),
+    "bytes": (lambda: X.assign(town=[b"x"] * 200), "'town' has the type binary"),
     "objects": (lambda: X.assign(town=[{"a": 1}] * 200), "'town' has the type struct"),
     "lists": (lambda: X.assign(town=[[1, 2]] * 200), "'town' has the type list"),
     "huge numbers": (lambda: X.assign(height=np.linspace(0, 1e18, 200)), "identifier"),
@@ -71,7 +70,7 @@ def test_identifiers():
 
 
 def test_several_problems_are_told_at_once():
-    bad = X.assign(town=None, height=np.inf, born=datetime.date(2000, 1, 1))
+    bad = X.assign(town=None, height=np.inf, born=[[2000]] * 200)
     with pytest.raises(InputError) as caught:
         fit(bad)
     assert len(caught.value.problems) == 3
@@ -83,7 +82,6 @@ SECRETS = {
     "one class": (["f"] * 200, "one single value"),
     "all missing": (pd.Series([None] * 200, dtype="str"), "holds no value at all"),
     "no columns": (pd.DataFrame(index=range(200)), "no columns|0"),
-    "too many values": (np.arange(400.0).reshape(200, 2) + 0.5, "one single value|distinct|squared"),
     "equal to a column of X": (X["role"], "'role' of X is the sensitive column"),
     "a column of X by other names": (
         X["role"].map({"wife": 0, "husband": 1, "other": 2}),
@@ -97,6 +95,12 @@ SECRETS = {
 }
 
 
+def test_names_are_no_groups():
+    many, _, _ = people(600)
+    with pytest.raises(InputError, match="has 600 distinct values"):
+        fit(many, sensitive=[f"name{i}" for i in range(600)])
+
+
 @pytest.mark.parametrize("case", SECRETS)
 def test_sensitive_features(case):
     secret, message = SECRETS[case]
@@ -104,12 +108,6 @@ def test_sensitive_features(case):
         fit(sensitive=secret)
     assert "tall" not in str(caught.value)
     assert caught.value.__cause__ is None
-
-
-def test_a_continuous_s_under_log_loss():
-    many, _, _ = people(600)
-    with pytest.raises(InputError, match="Group them into fewer"):
-        fit(many, sensitive=pd.Series(np.linspace(0, 1, 600)))
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,17 @@ ESTIMATORS = [
 ]
 
 
-@parametrize_with_checks(ESTIMATORS)
+def expected_failures(estimator):
+    if not isinstance(estimator, (FairEncoder, FairFrontier)):
+        return {}
+    return {
+        "check_sample_weights_pandas_series": "a frame is given back by the names of its columns, which must be texts",
+        "check_sample_weight_equivalence_on_dense_data": "holds for the means that a random training minimises "
+        "(tests/test_weights.py), not for its draws",
+    }
+
+
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
 @pytest.mark.filterwarnings("ignore::fairveil.ClippedWarning")
 def test_estimator_checks(estimator, check):
     check(estimator)

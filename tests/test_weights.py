@@ -157,7 +157,7 @@ BAD = {
     "too short": ([1.0, 2.0], "2. They must"),
     "negative": (np.r_[-1.0, np.ones(99)], "at least 0"),
     "nan": (np.r_[np.nan, np.ones(99)], "finite"),
-    "zero": (np.zeros(100), "0 in all rows"),
+    "zero": (np.zeros(100), "zero in all rows"),
     "text": (["a"] * 100, "hold numbers"),
     "two columns": (np.ones((100, 2)), "1D"),
     "one number": (3.0, "1D"),

@@ -9,21 +9,6 @@ from fairveil.workflows.release import tables as streaming
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Runs a verb in this process: its exit code, and all that it said."""
-    from fairveil.cli import main
-
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["fairveil", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr()
-        return ended.value.code, said.out + said.err
-
-    return call
-
-
-@pytest.fixture
 def interruption(monkeypatch):
     """Releases in parts of 100 rows; within `interruption(n)`, one is stopped before its part n."""
     monkeypatch.setattr(asking, "_MOST_BATCH", 100)

@@ -27,7 +27,7 @@ def check_weights(given: ArrayLike, rows: int, what: str = "X") -> Array:
     if len(bad):
         raise InputError(f"sample_weight must hold finite numbers of at least 0 ({rows_named(bad.tolist())}).")
     if not weights.any():
-        raise InputError("sample_weight is 0 in all rows.")
+        raise InputError("sample_weight is zero in all rows.")
     return weights
 
 

@@ -17,7 +17,6 @@ from fairveil.auditing.certificate import Certificate
 from fairveil.auditing.controls import control_rows, failures
 from fairveil.auditing.inputs import (
     Draw,
-    ImageArray,
     Released,
     Target,
     check_all,
@@ -27,7 +26,6 @@ from fairveil.auditing.inputs import (
     read_clusters,
     read_release,
     read_targets,
-    take_rows,
 )
 from fairveil.auditing.mutual_information import Channel, LogDensity, information_row
 from fairveil.auditing.protocol import Attempt, Evidence, Parts, Terms, attempt, split_rows
@@ -191,8 +189,8 @@ def _open_case(
         release, draws = with_disagreement(release, people), [with_disagreement(again, people) for again in draws]
     kept = parts.rows
     if len(kept) < len(release):  # memory is bounded by the rows that take part
-        release, before = take_rows(release, kept), None if before is None else take_rows(before, kept)
-        draws = [take_rows(again, kept) for again in draws]
+        release, before = release.take(kept), None if before is None else before.take(kept)
+        draws = [again.take(kept) for again in draws]
         secrets, tasks = ([target.take(kept) for target in columns] for columns in (secrets, tasks))
         parts = parts.among(kept)
     joint = joint_target(secrets)
@@ -245,21 +243,14 @@ def _evidence(
 
 
 def _with_missing(release: Released) -> list[str]:
-    if isinstance(release, ImageArray):
-        return []
-    return [name for name in release.names if missing_mask(release.arrow[name]).any()]
+    return [name for name in release.names if missing_mask(release.select([name])[name]).any()]
 
 
 def _drawn(draw: Draw, release: Released) -> Released:
     again = read_release(draw(), "drawn")
-    same = len(again) == len(release) and type(again) is type(release)
-    if not same or (isinstance(again, Table) and isinstance(release, Table) and again.names != release.names):
+    if len(again) != len(release) or type(again) is not type(release) or again.names != release.names:
         raise InputError("draw() must give another release of the same rows: as many of them, with the same columns.")
-    if isinstance(again, Table) and isinstance(release, Table):
-        repeated = again.arrow.equals(release.arrow)
-    else:
-        repeated = np.array_equal(again.array, release.array)  # type: ignore[union-attr]
-    if repeated:
+    if again.equals(release):
         raise InputError("draw() gives the same release again. Is random_state fixed? Each call must draw anew.")
     return again
 

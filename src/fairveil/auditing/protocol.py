@@ -72,7 +72,7 @@ def _repeated(part: NDArray[np.int64], weights: Array) -> NDArray[np.int64]:
     """Rows of a part, each as often as its weight says: exactly where weights are small whole numbers, else rounded."""
     own = weights[part]
     if not own.any():
-        raise InputError("sample_weight is 0 in all rows of a part of the split: nothing can be learned there.")
+        raise InputError("sample_weight is zero in all rows of a part of the split: nothing can be learned there.")
     total = np.cumsum(own)
     count = min(round(float(total[-1] / own[own > 0].min())), _MOST_REPEATED * len(part))
     points = (np.arange(max(count, len(part))) + 0.5) * total[-1] / max(count, len(part))

@@ -13,6 +13,7 @@ from fairveil.data.frames import Table
 from fairveil.data.images import ImageCodec, Images, ImageSchema
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import Codec, HandleUnknown
+from fairveil.data.types import same_sort
 
 Batch = Table | Images
 AnySchema = Schema | ImageSchema
@@ -22,6 +23,21 @@ AnyCodec = Codec | ImageCodec
 def codec_for(schema: AnySchema, handle_unknown: HandleUnknown = "error") -> AnyCodec:
     """How rows of this schema are encoded and decoded."""
     return ImageCodec(schema) if isinstance(schema, ImageSchema) else Codec(schema, handle_unknown)
+
+
+def check_types(batch: Batch, schema: AnySchema) -> None:
+    """Refuse a column that holds dates where the schema has numbers, and the like: inside, all of them are numbers."""
+    if isinstance(batch, Images) or isinstance(schema, ImageSchema):
+        return
+    wrong = [
+        f"Column {column.name!r} holds {batch.types.get(column.name, 'plain')} values where the schema has "
+        f"{column.held_as}. Convert it as it was when the veil was fitted."
+        for column in schema.columns
+        if column.name in batch.names and column.family == "number" and column.role != "drop"
+        and not same_sort(batch.types.get(column.name), column.type)
+    ]  # fmt: skip
+    if wrong:
+        raise InputError(wrong)
 
 
 def read_schema(described: Any) -> AnySchema:

@@ -9,6 +9,8 @@ from typing import Literal, get_args
 import numpy as np
 import pyarrow as pa
 
+from fairveil.data.types import is_type, stands_for_number
+
 Role = Literal["sensitive", "encode", "drop", "keep", "pass"]
 Kind = Literal["categorical", "continuous", "integer"]
 Family = Literal["string", "number", "boolean"]
@@ -39,6 +41,8 @@ class Column:
         the rows that lay beyond the range, and are moved to its end.
     center, scale: a number x enters a tensor as (x - center) / scale, and distortion is counted in that unit
         (`scale` is the standard deviation unless you change it).
+    type: what the numbers of a column stand for, where that is a date, a time, a span of time or a decimal: see
+        `fairveil.data.types`.
     starts: where the bins of a number begin, the first at `lower`. A release draws a bin, then a grid point within it;
         spikes are bins of their own. Empty: the number is released with additive noise instead.
     """
@@ -58,6 +62,12 @@ class Column:
     center: float = 0.0
     scale: float = 1.0
     starts: tuple[float, ...] = ()
+    type: str | None = None
+
+    @property
+    def held_as(self) -> str:
+        """How its values are read from text: by the type or, where they are what they seem, by the family."""
+        return self.type or self.family
 
     @property
     def released(self) -> bool:
@@ -113,12 +123,14 @@ class Column:
     def _wrong_types(self) -> list[str]:
         """Fields that hold what they cannot: a schema may come from a file that somebody crafted."""
         where = f"Column {self.name!r} of the schema"
-        texts = (self.kind, self.role, self.family)
-        found = [f"{where} has {name} = {shown(value)}, which must be a text."
-                 for name, value in zip(("kind", "role", "family"), texts, strict=True)
+        texts = {"kind": self.kind, "role": self.role, "family": self.family, "type": self.type}
+        found = [f"{where} has {name} = {shown(value)}, which must be a text." for name, value in texts.items()
                  if not isinstance(value, str | None)]  # fmt: skip
         if self.family not in get_args(Family) and not found:
             found.append(f"{where} has the unknown family {shown(self.family)}. Use {', '.join(get_args(Family))}.")
+        if self.type is not None and not found and not (self.family == "number" and is_type(self.type)):
+            found.append(f"{where} has the unknown type {shown(self.type)}, or one that its family, {self.family}, "
+                         "cannot have.")  # fmt: skip
         found += [f"{where} has {name} = {shown(getattr(self, name))}, which must be true or false."
                   for name in ("missing", "rare") if not isinstance(getattr(self, name), bool)]  # fmt: skip
         for name in ("lower", "upper", "grid", "center", "scale", "clipped"):
@@ -152,7 +164,7 @@ def family_of(kind: pa.DataType) -> Family | None:
         return "boolean"
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return "string"
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or stands_for_number(kind):
         return "number"
     return "string" if pa.types.is_null(kind) else None
 

@@ -220,13 +220,14 @@ def _cut(low: float, high: float, by: Column) -> float:
     """Where to cut between two values: where a bin begins already, or else at a round number."""
     assert by.grid is not None
     between = [start for start in by.starts if low + 0.5 * by.grid < start < high + 0.5 * by.grid]
-    return between[0] if between else _round_between(low, high, by.grid)
+    return between[0] if between else _round_between(low, high, by.grid, by.grid if by.type else 1.0)
 
 
-def _round_between(low: float, high: float, grid: float) -> float:
-    """The roundest grid point above `low` and up to `high`."""
-    for power in range(math.ceil(math.log10(max(high - low, grid))) + 1, math.floor(math.log10(grid)) - 1, -1):
-        unit = max(10.0**power, grid)
+def _round_between(low: float, high: float, grid: float, base: float) -> float:
+    """The roundest grid point above `low` and up to `high`; `base` is the unit of which round numbers are made."""
+    widest, finest = math.ceil(math.log10(max(high - low, grid) / base)) + 1, math.floor(math.log10(grid / base))
+    for power in range(widest, finest - 1, -1):
+        unit = max(base * 10.0**power, grid)
         candidate = math.floor(high / unit + 1e-9) * unit
         if candidate > low + 0.5 * grid:
             return round(candidate, max(0, -math.floor(math.log10(grid)) + 1))

@@ -5,8 +5,8 @@ nothing else needs to know which library the caller uses.
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import narwhals as nw
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairveil._utils.errors import InputError
+from fairveil.data.types import from_numbers, stands_for_number, to_numbers
 
 
 def is_frame(data: object) -> bool:
@@ -46,12 +47,15 @@ def is_series(data: object) -> bool:
 class Table:
     """An arrow table, and what it takes to give a result back in the caller's own form.
 
-    coded: columns that the caller's library holds as categories, whatever their values look like.
+    arrow: the rows, of plain types: texts, truth values, numbers. coded: columns that the caller's library holds as
+    categories, whatever their values look like. types: of columns whose numbers stand for dates, times or decimals,
+    what they were.
     """
 
     arrow: pa.Table
     origin: Any
     coded: frozenset[str] = frozenset()
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -74,12 +78,21 @@ class Table:
         """Some of the rows, to be learned from: `like_origin` is for all of them."""
         return replace(self, arrow=self.arrow.take(pa.array(rows)))
 
+    def equals(self, other: object) -> bool:
+        """Whether another table holds the same rows in the same columns."""
+        return isinstance(other, Table) and bool(self.arrow.equals(other.arrow))
+
     def digest(self) -> bytes:
         """A hash of all values."""
         return table_digest(self.arrow)
 
     def like_origin(self, released: pa.Table, *, keep_types: bool = True) -> Any:
         """Give `released` the caller's form: frame library, index and, with `keep_types`, each column's own type."""
+        if keep_types:
+            released = pa.table({
+                name: from_numbers(released[name], self.types[name]) if name in self.types else released[name]
+                for name in released.column_names
+            })  # fmt: skip
         if nw.dependencies.is_pandas_dataframe(self.origin):
             return _to_pandas(released, self.origin, keep_types)
         if nw.dependencies.is_polars_dataframe(self.origin):
@@ -122,9 +135,10 @@ def read_columns(data: Any, default: str) -> pa.Table:
         return pa.table({name: column})
     array = np.asarray(data)
     if array.ndim == 1:
-        return pa.table({default: _array_to_arrow(array, default)})
+        return pa.table({default: plain_column(_array_to_arrow(array, default))})
     if array.ndim == 2:
-        return pa.table({f"{default}_{i}": _array_to_arrow(array[:, i], default) for i in range(array.shape[1])})
+        columns = (plain_column(_array_to_arrow(array[:, i], default)) for i in range(array.shape[1]))
+        return pa.table({f"{default}_{i}": column for i, column in enumerate(columns)})
     raise InputError(f"{default} must be one column or a table of columns. Got an array of {array.ndim} dimensions.")
 
 
@@ -153,18 +167,24 @@ def _read_frame(data: Any) -> Table:
     if problems:
         raise InputError(problems)
     columns: dict[str, pa.ChunkedArray] = {}
-    coded = set()
+    raw: dict[str, pa.ChunkedArray] = {}
     for name in names:
-        raw = _converted(data[name], plain=False)
-        if raw is None:
+        found = _converted(data[name], plain=False)
+        if found is None:
             problems.append(_mixed(name))
             continue
-        if pa.types.is_dictionary(raw.type):
-            coded.add(name)
-        columns[name] = plain_column(raw)
+        raw[name], columns[name] = found, plain_column(found)
     if problems:
         raise InputError(problems)
-    return Table(pa.table(columns), data, frozenset(coded))
+    coded = frozenset(name for name, column in raw.items() if pa.types.is_dictionary(column.type))
+    return Table(pa.table(columns), data, coded, _special(raw))
+
+
+def _special(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.DataType]:
+    """The types of columns whose values stand for numbers."""
+    kinds = {name: column.type for name, column in columns.items()}
+    plain = {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
+    return {name: kind for name, kind in plain.items() if stands_for_number(kind)}
 
 
 def _mixed(name: str) -> str:
@@ -200,8 +220,9 @@ def _read_array(array: np.ndarray, names: Sequence[str] | None) -> Table:
             "one row per record, one column per feature."
         )
     names = [f"x{i}" for i in range(array.shape[1])] if names is None else list(names)
-    columns = [_array_to_arrow(array[:, i], name) for i, name in enumerate(names)]
-    return Table(pa.table(dict(zip(names, columns, strict=True))), array)
+    columns = {name: _array_to_arrow(array[:, i], name) for i, name in enumerate(names)}
+    plain = {name: plain_column(column) for name, column in columns.items()}
+    return Table(pa.table(plain), array, types=_special(columns))
 
 
 def _array_to_arrow(values: np.ndarray, name: str) -> pa.ChunkedArray:
@@ -228,12 +249,14 @@ def _series_to_arrow(series: Any) -> pa.ChunkedArray:
 
 
 def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dictionary-encoded and view columns as plain ones, so that equal values compare equal."""
+    """Dictionary-encoded and view columns as plain ones, so that equal values compare equal; dates, times and decimals
+    as numbers.
+    """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
         column = column.cast(pa.string())
-    return column
+    return to_numbers(column)
 
 
 def _to_pandas(released: pa.Table, origin: Any, keep_types: bool) -> Any:

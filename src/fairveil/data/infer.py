@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from fairveil.data.bins import bin_starts, tidy
 from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Column, Role, family_of
 from fairveil.data.frames import missing_mask
+from fairveil.data.types import steps_of
 
 #: Steps of the grid a number may take: a float32 tensor still tells them apart exactly.
 MOST_STEPS = 2**22
@@ -30,14 +31,16 @@ def infer_column(
     *,
     coded: bool = False,
     fewest: int = FEWEST,
+    type_: str | None = None,
 ) -> tuple[Column, list[str]]:
     """Describe one column, with a list of what makes it unusable (empty when all is well).
 
-    coded: the caller holds the column as categories, so its numbers are names. fewest: see `Schema.infer`.
+    coded: the caller holds the column as categories, so its numbers are names. fewest: see `Schema.infer`. type_: what
+    its numbers stand for, if not for themselves.
     """
     missing = missing_mask(values)
     family = family_of(values.type)
-    plain = Column(name, "categorical", role, family or "string", bool(missing.any()))
+    plain = Column(name, "categorical", role, family or "string", bool(missing.any()), type=type_)
     if role in ("drop", "sensitive", "pass"):
         return plain, []
     if family is None:
@@ -88,22 +91,25 @@ def _infer_number(
         common = categories[int(np.argmax([(values == v).sum() for v in distinct]))]
         return replace(column, categories=categories, default=common, rare=len(every) > len(distinct)), []
     lower, upper = float(distinct[0]), float(distinct[-1])
-    if upper - lower > 1e12 or max(abs(lower), abs(upper)) > 1e15:
+    steps = steps_of(column.type) if column.type else ()
+    if not steps and (upper - lower > 1e12 or max(abs(lower), abs(upper)) > 1e15):
         return column, [
             f"Column {column.name!r} spans more than a table of ordinary numbers: it may be an identifier. "
             "Give it the role 'drop', or rescale it."
         ]
-    grid = _grid(distinct, every)
+    grid = _clock_grid(distinct, every, steps) if steps else _grid(distinct, every)
     whole = grid >= 1.0 and bool(np.all((distinct - lower) % grid == 0))
-    low_unit, high_unit = (_end_unit(raw, end, upper - lower, grid, fewest) for end in (lower, upper))
+    # Round numbers are round multiples of the grid, where that is a step of a clock.
+    base = grid if steps else 1.0
+    low_unit, high_unit = (_end_unit(raw, end, upper - lower, grid, fewest, base) for end in (lower, upper))
     lower, upper = math.floor(lower / low_unit) * low_unit, math.ceil(upper / high_unit) * high_unit
     lower, upper = tidy(lower, grid), tidy(upper, grid)
     if fewest > 1 and len(raw) >= 2 * fewest:
-        lower, upper = _wider(raw, lower, upper, grid, fewest)
+        lower, upper = _wider(raw, lower, upper, grid, fewest, base)
     values = np.clip(raw, lower, upper)
     spread = float(values.std()) if scale == "std" else upper - lower
     middle = float(np.median(values))
-    centre = lower if scale == "range" else middle if fewest <= 1 else _rounded(middle, grid, spread)
+    centre = lower if scale == "range" else middle if fewest <= 1 else _rounded(middle, grid, spread, base)
     return (
         replace(
             column,
@@ -128,7 +134,14 @@ def _without_extremes(values: np.ndarray, fewest: int) -> np.ndarray:
     return np.asarray(np.clip(values, ordered[fewest - 1], ordered[len(values) - fewest]))
 
 
-def _wider(values: np.ndarray, lower: float, upper: float, grid: float, fewest: int) -> tuple[float, float]:
+def power_of_ten(size: float, base: float = 1.0) -> float:
+    """The largest power of ten times `base` that is not above `size`."""
+    return float(base * 10.0 ** math.floor(math.log10(size / base)))
+
+
+def _wider(
+    values: np.ndarray, lower: float, upper: float, grid: float, fewest: int, base: float
+) -> tuple[float, float]:
     """The range, perhaps wider, where the few rows beyond it would lose much.
 
     In a wider range they share one bin with others and are drawn again in it, which can cost less than to clip them.
@@ -137,7 +150,7 @@ def _wider(values: np.ndarray, lower: float, upper: float, grid: float, fewest: 
     inside = np.clip(values, lower, upper)
     if float(((values - inside) ** 2).sum()) <= _CLIP_COST * float(inside.var()) * len(values):
         return lower, upper
-    unit = max(10.0 ** math.floor(math.log10((upper - lower) / 20)), grid)
+    unit = max(power_of_ten((upper - lower) / 20, base), grid)
     # By half of the range at most: the values of one typing error must not become those of ten others.
     steps = np.array([0.05, 0.1, 0.2, 0.3, 0.5]) * (upper - lower)
     uppers = [upper, *(np.ceil((upper + steps[upper + steps < values.max() + unit]) / unit) * unit)]
@@ -157,12 +170,12 @@ def _loss(values: np.ndarray, lower: float, upper: float, grid: float, fewest: i
     return float(((values - middles) ** 2 + ((widths + grid) ** 2 - grid**2) / 12).sum())
 
 
-def _end_unit(values: np.ndarray, end: float, span: float, grid: float, fewest: int) -> float:
+def _end_unit(values: np.ndarray, end: float, span: float, grid: float, fewest: int, base: float) -> float:
     """To what an end of the range is rounded: to the grid if many rows hold it, else to a round number beyond it."""
     if len(values) < 2 * fewest:  # too few rows for any of their values to be told
-        return float(max(10.0 ** math.floor(math.log10(span)), grid))
+        return max(power_of_ten(span, base), grid)
     common = int((values == end).sum()) >= fewest
-    return grid if common else float(max(10.0 ** math.floor(math.log10(span / 200)), grid))
+    return grid if common else max(power_of_ten(span / 200, base), grid)
 
 
 def _grid(distinct: np.ndarray, every: np.ndarray) -> float:
@@ -178,7 +191,14 @@ def _grid(distinct: np.ndarray, every: np.ndarray) -> float:
     return float(10.0**finest)
 
 
-def _rounded(value: float, grid: float, spread: float) -> float:
+def _clock_grid(distinct: np.ndarray, every: np.ndarray, steps: tuple[float, ...]) -> float:
+    """The coarsest step of a clock on which all values lie, or a coarser one if a tensor cannot hold so many."""
+    span = float(distinct[-1] - distinct[0])
+    exact = next((i for i, step in enumerate(steps) if np.all(every % step == 0)), len(steps) - 1)
+    return next((step for step in steps[exact::-1] if span / step <= MOST_STEPS), steps[0])
+
+
+def _rounded(value: float, grid: float, spread: float, base: float) -> float:
     """A number rounded to about a hundredth of the spread: the median is the value of a person."""
-    unit = max(10.0 ** math.floor(math.log10(spread / 10)), grid) if spread > 0 else grid
+    unit = max(power_of_ten(spread / 10, base), grid) if spread > 0 else grid
     return tidy(round(value / unit) * unit, unit)

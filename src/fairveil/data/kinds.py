@@ -1,5 +1,7 @@
 """What a column is: a class or a number, decided here once for S, for tasks and for audits; and types of text cells."""
 
+from typing import get_args
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -7,6 +9,7 @@ from numpy.typing import NDArray
 
 from fairveil.data.columns import Family, family_of
 from fairveil.data.frames import missing_mask
+from fairveil.data.types import arrow_type, from_numbers, from_pattern, is_moment, text_pattern
 
 #: Numbers with at most this many distinct values are classes; whole numbers with at most `MOST_CLASSES`, if each of
 #: them is held by `FEWEST_OF_A_GROUP` rows.
@@ -42,7 +45,10 @@ def joint_labels(table: pa.Table) -> NDArray[np.str_]:
 
 
 def with_guessed_type(text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of text as numbers or truth values, if every cell is one."""
+    """A column of text as numbers, truth values, dates or times, if every cell is one."""
+    pattern = text_pattern(text)
+    if pattern is not None:
+        return from_numbers(from_pattern(text, pattern)[0], arrow_type(pattern))
     present = pc.drop_null(text)
     truth = pc.all(pc.is_in(pc.utf8_lower(present), pa.array(["true", "false"]))).as_py()
     family: Family = "boolean" if truth else "number"
@@ -59,14 +65,19 @@ def _whole(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return values.cast(pa.int64()) if whole and small else values
 
 
-def from_text(text: pa.ChunkedArray, family: Family) -> tuple[pa.ChunkedArray, list[int]]:
-    """Text as values of a family, and the positions of the cells that are not of it (empty when all is well)."""
-    if family == "string":
+def from_text(text: pa.ChunkedArray, held_as: str) -> tuple[pa.ChunkedArray, list[int]]:
+    """Text as plain values, and the positions of the cells that are not what they should be (empty when all is well).
+
+    held_as: a family, or a type (`Column.held_as`).
+    """
+    if held_as == "string":
         return text, []
-    if family == "boolean":
+    if held_as == "boolean":
         yes, no = (pc.is_in(text, pa.array(words)) for words in (_TRUE, _FALSE))
         values = pc.if_else(pc.or_(yes, no), yes, pa.scalar(None, pa.bool_()))
         return values, _positions(pc.and_(pc.is_valid(text), pc.is_null(values)))
+    if held_as not in get_args(Family) and is_moment(arrow_type(held_as)):
+        return from_pattern(text, held_as)
     try:
         return text.cast(pa.float64()), []
     except pa.ArrowInvalid:

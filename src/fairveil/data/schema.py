@@ -16,6 +16,7 @@ from fairveil.data.dependencies import Dependency, Link, find_dependencies
 from fairveil.data.frames import Table, read_table
 from fairveil.data.infer import infer_column
 from fairveil.data.layout import Group, Layout
+from fairveil.data.types import type_name
 
 #: Dependencies of a schema, at most.
 _MOST_RULES = 4000
@@ -100,7 +101,8 @@ class Schema:
         for name in table.names:
             coded = name in table.coded
             role = roles.get(name, "encode")
-            column, problem = infer_column(name, table.arrow[name], role, scale, coded=coded, fewest=fewest)
+            kind = type_name(table.types[name]) if name in table.types else None
+            column, problem = infer_column(name, table.arrow[name], role, scale, coded=coded, fewest=fewest, type_=kind)
             columns.append(column)
             problems += problem
         if problems:

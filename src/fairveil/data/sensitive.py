@@ -1,7 +1,10 @@
 """The sensitive features: one or several columns whose joint value is hidden, or numbers."""
 
 import math
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,26 +13,33 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from fairveil._utils.errors import InputError, rows_named
-from fairveil.data.columns import FEWEST, Column, family_of
+from fairveil._utils.errors import ClippedWarning, InputError, rows_named
+from fairveil.data.columns import FEWEST, Category, Column, family_of
 from fairveil.data.frames import missing_mask
-from fairveil.data.kinds import FEWEST_OF_A_GROUP, MOST_CLASSES, MOST_VALUES, is_class
+from fairveil.data.infer import infer_column
+from fairveil.data.kinds import FEWEST_OF_A_GROUP, MOST_CLASSES, is_class
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import Codec
 
 _MOST_JOINT = 2**16
+#: Into how many ranges a number is cut where S is a class.
+_RANGES = 8
+#: What groups are called that were merged because they are small.
+OTHERS = "(other)"
 
 
 @dataclass(frozen=True)
 class Sensitive:
     """What S looks like.
 
-    columns: the sensitive columns. joint: for a discrete S, the combinations of their values that occur, as positions
-    in each column's values; class k of S is the k-th of them. Empty for a continuous S.
+    columns: the sensitive columns; of a discrete S, numbers are cut into ranges, the bins of their columns.
+    joint: for a discrete S, the combinations of their values that occur, as positions in each column's values; class k
+    of S is the k-th of them. Empty for a continuous S. few: columns with values that fewer than `FEWEST` rows hold.
     """
 
     columns: tuple[Column, ...]
     joint: tuple[tuple[int, ...], ...] = ()
+    few: tuple[str, ...] = ()
 
     @property
     def discrete(self) -> bool:
@@ -43,21 +53,25 @@ class Sensitive:
 
     @property
     def classes(self) -> tuple[int, ...]:
-        """How many values each sensitive column takes."""
-        return tuple(len(column.categories) + column.missing for column in self.columns)
+        """How many values, or ranges of numbers, each sensitive column takes."""
+        return tuple(len(column.categories or column.starts) + column.missing for column in self.columns)
 
     def joint_values(self) -> list[tuple[Any, ...]]:
-        """The values of each joint class, in order; None where missing."""
-        return [
-            tuple((*column.categories, None)[code] for column, code in zip(self.columns, combo, strict=True))
-            for combo in self.joint
-        ]
+        """The values of each joint class, in order; of numbers, their ranges as texts; None where missing."""
+        values = [(*(column.categories or _ranges(column)), None) for column in self.columns]
+        return [tuple(each[code] for each, code in zip(values, combo, strict=True)) for combo in self.joint]
+
+    def merged(self, table: pa.Table) -> pa.Table:
+        """S with the groups that were merged as one."""
+        return merge_groups(table, {column.name: column for column in self.columns})
 
     def codes(self, table: pa.Table) -> Tensor:
         """Positions of each row's values in each discrete column: (rows, columns)."""
         self._check(table)
         codec = Codec(Schema(self.columns))
-        encoded = codec.encode(table.select([column.name for column in self.columns]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ClippedWarning)  # a number beyond the ranges is in the nearest one
+            encoded = codec.encode(table.select([column.name for column in self.columns]))
         groups = codec.schema.layout.groups
         return torch.stack([encoded[:, group.start : group.stop].argmax(dim=1) for group in groups], dim=1)
 
@@ -92,9 +106,8 @@ class Sensitive:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for a manifest: a file that is handed on, and that lists the values of S."""
-        rare = [_few_rows(column.name) for column in self.columns if column.rare]
-        if rare:
-            raise InputError(rare)
+        if self.few:
+            raise InputError([_few_rows(name) for name in self.few])
         return {**Schema(self.columns).to_dict(), "joint": self.joint}
 
     @classmethod
@@ -110,15 +123,17 @@ class Sensitive:
         return found
 
 
-def describe_sensitive(table: pa.Table, *, discrete: bool) -> Sensitive:
-    """Describe S as given to `fit`; lists every problem at once."""
+def describe_sensitive(table: pa.Table, *, discrete: bool, given: Mapping[str, Column] | None = None) -> Sensitive:
+    """Describe S as given to `fit`; lists every problem at once. given: columns whose groups the schema lists."""
     problems: list[str] = []
     columns: list[Column] = []
+    table = merge_groups(table, given or {})
     if not table.num_columns:
         raise InputError("sensitive_features has no columns.")
     for name in table.column_names:
         column, found = _discrete(name, table[name]) if discrete else _continuous(name, table[name])
-        columns.append(column)
+        merges = discrete and given is not None and name in given and given[name].rare
+        columns.append(replace(column, rare=True, default=given[name].default) if merges and given else column)
         problems += found
     if problems:
         raise InputError(problems)
@@ -128,7 +143,8 @@ def describe_sensitive(table: pa.Table, *, discrete: bool) -> Sensitive:
     combos = np.unique(plain.codes(table).numpy(), axis=0)
     if len(combos) < 2:
         raise InputError("sensitive_features hold one single value in all rows: there is nothing to hide.")
-    return Sensitive(tuple(columns), tuple(tuple(int(v) for v in combo) for combo in combos))
+    joint = tuple(tuple(int(v) for v in combo) for combo in combos)
+    return Sensitive(tuple(columns), joint, tuple(name for name in table.column_names if _has_few(table[name])))
 
 
 def _discrete(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
@@ -146,25 +162,65 @@ def _discrete(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
     if floating and not all(math.isfinite(value) for value in distinct):
         return plain, [f"The sensitive column {name!r} holds infinity. Replace it by a number."]
     if not is_class(values):
-        return plain, [
-            f"The sensitive column {name!r} holds numbers, {len(distinct)} different ones, and not classes: at most "
-            f"{MOST_VALUES} values, or {MOST_CLASSES} whole numbers that {FEWEST_OF_A_GROUP} rows share each. Group "
-            "them into fewer; a FairEncoder with loss='squared' (the MMSE adversary) hides numbers as they are."
-        ]
+        return _in_ranges(name, values)
     if len(distinct) > MOST_CLASSES:
         return plain, [f"The sensitive column {name!r} has {len(distinct)} distinct values. Group them into fewer."]
     family, usual = family_of(values.type) or "string", distinct[int(np.argmax(sizes))]
-    few = bool((sizes < FEWEST).any())
-    return Column(name, "categorical", "encode", family, bool(missing.any()), tuple(sorted(distinct)), usual, few), []
+    return Column(name, "categorical", "encode", family, bool(missing.any()), tuple(sorted(distinct)), usual), []
+
+
+def _in_ranges(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
+    """A number as at most `_RANGES` classes of about equally many rows, that begin at round numbers."""
+    column, problems = infer_column(name, values)
+    if problems or column.kind == "categorical" or not column.starts:
+        return column, problems
+    numbers = values.filter(pa.array(~missing_mask(values))).to_numpy().astype(np.float64)
+    starts = np.asarray(column.starts)
+    below = np.searchsorted(np.sort(numbers), starts) / len(numbers)
+    wanted = np.arange(1, _RANGES) / _RANGES
+    chosen = {float(starts[np.abs(below - share).argmin()]) for share in wanted} - {column.starts[0]}
+    return replace(column, starts=(column.starts[0], *sorted(chosen))), []
+
+
+def _ranges(column: Column) -> tuple[str, ...]:
+    """The ranges of a number, as texts; a range ends where the next one begins."""
+    starts = [f"{start:g}" for start in column.starts]
+    inner = [f"{low} to {high}" for low, high in pairwise(starts[1:])]
+    return (f"below {starts[1]}", *inner, f"from {starts[-1]}") if len(starts) > 1 else ("any",)
+
+
+def small_groups(values: pa.ChunkedArray) -> tuple[tuple[Category, ...], int, int]:
+    """Of a class, the groups that are large enough to be audited; how many others there are, and of how many rows."""
+    counts = pc.value_counts(values.filter(pa.array(~missing_mask(values))))
+    sizes = counts.field("counts").to_numpy()
+    large = [value for value, size in zip(counts.field("values").to_pylist(), sizes, strict=True)
+             if size >= FEWEST_OF_A_GROUP]  # fmt: skip
+    return tuple(sorted(large)), len(sizes) - len(large), int(sizes[sizes < FEWEST_OF_A_GROUP].sum())
+
+
+def merge_groups(table: pa.Table, columns: Mapping[str, Column]) -> pa.Table:
+    """S with values that a column does not list read as its default, where the column says that there are others."""
+    merged = {}
+    for name in table.column_names:
+        column, values = columns.get(name), table[name]
+        if column is not None and column.kind == "categorical" and column.rare and column.categories:
+            known = pc.is_in(values, pa.array(column.categories).cast(values.type, safe=False))
+            kept = pc.or_(known, pa.array(missing_mask(values)))
+            values = pc.if_else(kept, values, pa.scalar(column.default).cast(values.type, safe=False))
+        merged[name] = values
+    return pa.table(merged)
 
 
 def rare_values(table: pa.Table) -> list[str]:
     """Of S, values that so few rows hold that a file which lists them would point at these rows."""
-    return [
-        _few_rows(name) for name in table.column_names
-        if (pc.value_counts(table[name]).field("counts").to_numpy() < FEWEST).any()
-        and len(table[name].unique()) <= MOST_CLASSES
-    ]  # fmt: skip
+    return [_few_rows(name) for name in table.column_names if _has_few(table[name])]
+
+
+def _has_few(values: pa.ChunkedArray) -> bool:
+    if not is_class(values):
+        return False
+    counts = pc.value_counts(values).field("counts").to_numpy()
+    return len(counts) <= MOST_CLASSES and bool((counts < FEWEST).any())
 
 
 def _few_rows(name: str) -> str:

@@ -6,14 +6,14 @@ import numpy as np
 
 from fairveil._utils.errors import InputError
 from fairveil._utils.weights import Array, check_weights
-from fairveil.data.frames import read_columns
+from fairveil.data.frames import is_frame, is_series, read_columns
 
 
 def read_weights(given: Any, rows: int, what: str = "X") -> Array | None:
     """A column of any library, or an array, checked: (rows,); None if there is none."""
     if given is None:
         return None
-    if np.ndim(given) == 0:
+    if not is_frame(given) and not is_series(given) and np.asarray(given).ndim == 0:
         raise InputError("sample_weight must be one number for each row: 1D.")
     table = read_columns(given, "sample_weight")
     if table.num_columns != 1:

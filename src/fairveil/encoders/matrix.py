@@ -59,6 +59,8 @@ class Matrix(Architecture):
         """It releases whole records from a small alphabet."""
         layout = signature.layout
         remedy = "Use 'feedforward' for larger or mixed tables, or fairveil.Matrix(n_cells=K) for a codebook."
+        if layout.shape is not None:
+            return "releases records of a codebook, which is for tables, not for images."
         if layout.kept.any():
             return f"releases whole rows, so all columns must be encoded. {remedy}"
         if signature.sensitive_width and not signature.sensitive_discrete:

@@ -75,6 +75,8 @@ class Partition(Architecture):
 
     def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
         """It releases whole records, near by the default distortion, to groups that it sees."""
+        if signature.layout.shape is not None:
+            return "releases records of a codebook, which is for tables, not for images."
         if signature.layout.kept.any():
             return "releases whole rows, so all columns must be encoded. Use 'feedforward'."
         if not signature.sees_classes:

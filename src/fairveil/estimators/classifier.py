@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fairveil._utils.errors import BudgetNotMet, BudgetWarning, InputError, must_be
 from fairveil._utils.randomness import ByteSource
+from fairveil.data.batch import check_types
 from fairveil.data.frames import Table, read_table
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import HandleUnknown
@@ -313,6 +314,7 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     def _encode(self, X: Any, given: Any) -> tuple[Tensor, Tensor | None, ByteSource]:
         check_is_fitted(self, "veil_")
         table = self._read(X, reset=False)
+        check_types(table, self.veil_.schema)
         secret = given_sensitive(self.veil_, table, given, "predict")
         source = draw_source(self.random_state, type(self).__name__, table, secret)
         return self.veil_.codec.encode(table.arrow), self.veil_.shown(len(table), secret), source

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from fairveil._utils.errors import BudgetNotMet, BudgetWarning, InputError, must_be
 from fairveil.auditing import Certificate
 from fairveil.auditing.certificate import certify_from
-from fairveil.data.batch import AnySchema, Batch
+from fairveil.data.batch import AnySchema, Batch, check_types
 from fairveil.data.frames import read_columns
 from fairveil.data.images import is_images, read_image_batch
 from fairveil.data.schema import Schema
@@ -287,6 +287,7 @@ class FairEncoder(TableTransformer):
         """
         check_is_fitted(self, "veil_")
         batch = self._read_batch(X, reset=False)
+        check_types(batch, self.veil_.schema)
         secret = given_sensitive(self.veil_, batch, sensitive_features, "transform")
         source = draw_source(self.random_state, type(self).__name__, batch, secret)
         released = self.veil_.apply(batch.content, secret, source)

@@ -14,7 +14,7 @@ from torch import Tensor
 from fairveil._utils.errors import InputError, must_be
 from fairveil._utils.randomness import ByteSource, KeyedStream, SystemRandom, whole_number_bytes
 from fairveil._utils.weights import Array, normalised
-from fairveil.data.batch import AnySchema, Batch, codec_for, describe
+from fairveil.data.batch import AnySchema, Batch, check_types, codec_for, describe
 from fairveil.data.columns import family_of
 from fairveil.data.frames import is_copy, missing_mask, read_columns, table_digest
 from fairveil.data.kinds import is_class
@@ -128,12 +128,14 @@ def prepare(
             f"Found n_samples = {len(batch)} rows; at least {FEWEST_TABLE_ROWS} are needed to learn a veil."
         )
     described = describe(batch, schema, inside, bins=bins)
+    check_types(batch, described)
     # A schema of the caller's may say `encode` on purpose; to release S as it is cannot be meant.
     checked = [c.name for c in described.columns if c.released and (schema is None or c.role != "encode")]
     _refuse_copies(batch, secret, checked)
     rows = codec_for(described, handle_unknown).encode_rows(batch.content)
     x, original = rows.x, rows.original
-    sensitive = describe_sensitive(secret, discrete=aims.loss.discrete)
+    listed = {column.name: column for column in described.columns if column.role == "sensitive" and column.categories}
+    sensitive = describe_sensitive(secret, discrete=aims.loss.discrete, given=listed)
     secrets_, outputs = _secrets(sensitive, secret, aims.per_column)
     tasks, truths = _tasks(y, aims.target_weight, len(x))
     shown = sensitive.inputs(secret) if aims.sees_sensitive else None

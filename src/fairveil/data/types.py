@@ -1,0 +1,191 @@
+"""Dates, times, durations and decimals: numbers inside, and what they were outside.
+
+A date is a number of days, any other moment or span of time a number of microseconds, a decimal a float. `Column.type`
+says what the numbers of a column stand for: by the name of an arrow type or, for text in a CSV file, by its pattern.
+"""
+
+import re
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: Microseconds of a day, an hour, ten minutes, a minute, ten seconds, ...: steps of a clock, the coarsest first.
+_STEPS: Final = (86_400_000_000, 3_600_000_000, 600_000_000, 60_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000,
+                 100, 10, 1)  # fmt: skip
+_MINUTE, _SECOND, _MILLISECOND = 60_000_000, 1_000_000, 1_000
+_TICKS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_DATE = r"\d{4}-\d{2}-\d{2}"
+_CLOCK = {"%H:%M": r"\d{2}:\d{2}", "%H:%M:%S": r"\d{2}:\d{2}:\d{2}"}
+_FRACTIONS = {".fff": r"\.\d{3}", ".ffffff": r"\.\d{6}"}
+#: Patterns of text, and what matches them. Fractions of a second have no letter in strptime: they are written `.fff`.
+_TEXTS: Final[dict[str, str]] = {
+    "%Y-%m-%d": _DATE,
+    **_CLOCK,
+    **{f"%H:%M:%S{f}": _CLOCK["%H:%M:%S"] + digits for f, digits in _FRACTIONS.items()},
+    **{f"%Y-%m-%d{between}{pattern}": _DATE + between + clock for between in " T" for pattern, clock in _CLOCK.items()},
+    **{f"%Y-%m-%d{between}%H:%M:%S{f}": _DATE + between + _CLOCK["%H:%M:%S"] + digits
+       for between in " T" for f, digits in _FRACTIONS.items()},
+}  # fmt: skip
+_NAME = re.compile(
+    r"date32\[day\]|date64\[ms\]|timestamp\[(s|ms|us|ns)(, tz=([A-Za-z0-9_+\-/:]{1,64}))?\]|time32\[(s|ms)\]"
+    r"|time64\[(us|ns)\]|duration\[(s|ms|us|ns)\]|decimal(32|64|128|256)\((\d{1,2}), (\d{1,2})\)"
+)
+
+
+def is_moment(kind: pa.DataType) -> bool:
+    """Whether an arrow type is a date, a time or a span of time."""
+    return bool(pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
+
+
+def stands_for_number(kind: pa.DataType) -> bool:
+    """Whether values of an arrow type are numbers here, but not outside."""
+    return is_moment(kind) or bool(pa.types.is_decimal(kind))
+
+
+def type_name(kind: pa.DataType) -> str | None:
+    """What a schema calls an arrow type whose values stand for numbers; None for any other."""
+    return str(kind) if stands_for_number(kind) else None
+
+
+def to_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Dates as days, times and spans as microseconds, decimals as floats; any other column as it is."""
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        return column.cast(pa.float64())
+    if not is_moment(kind):
+        return column
+    if pa.types.is_date(kind):
+        return column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
+    whole = pa.int32() if pa.types.is_time32(kind) else pa.int64()
+    ticks = column.cast(whole).cast(pa.int64())
+    # A nanosecond is beyond what a float tells apart in a moment: the last three digits are left out.
+    return pc.divide(ticks, 1000) if kind.unit == "ns" else pc.multiply(ticks, _TICKS[kind.unit])
+
+
+def from_numbers(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Numbers as what they stand for, in an arrow type."""
+    if pa.types.is_decimal(kind):
+        return pc.round(column.cast(pa.float64()), kind.scale).cast(kind, safe=False)
+    whole = column.cast(pa.int64()) if pa.types.is_integer(column.type) else pc.round(column).cast(pa.int64())
+    if pa.types.is_date(kind):
+        return whole.cast(pa.int32()).cast(pa.date32()).cast(kind)
+    ticks = pc.multiply(whole, 1000) if kind.unit == "ns" else pc.divide(whole, _TICKS[kind.unit])
+    return ticks.cast(pa.int32()).cast(kind) if pa.types.is_time32(kind) else ticks.cast(kind)
+
+
+def arrow_type(name: str) -> pa.DataType:
+    """The arrow type that a schema names, or of the moments that a pattern of text tells. Raises ValueError."""
+    if name in _TEXTS:
+        if "%Y" not in name:
+            return pa.time64("us")
+        return pa.date32() if name == "%Y-%m-%d" else pa.timestamp("us")
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ValueError("not the type of a date, a time or a decimal")
+    stamp, _, zone, time32, time64, span, bits, digits, scale = match.groups()
+    if stamp:
+        return pa.timestamp(stamp, zone)
+    if time32 or time64:
+        return pa.time32(time32) if time32 else pa.time64(time64)
+    if span:
+        return pa.duration(span)
+    if bits:
+        make = {"32": pa.decimal32, "64": pa.decimal64, "128": pa.decimal128, "256": pa.decimal256}[bits]
+        return make(int(digits), int(scale))
+    return pa.date32() if name.startswith("date32") else pa.date64()
+
+
+def is_type(name: str) -> bool:
+    """Whether a schema may give a column this type."""
+    try:
+        arrow_type(name)
+    except (ValueError, pa.ArrowException):
+        return False
+    return True
+
+
+def steps_of(name: str) -> tuple[float, ...]:
+    """Grids on which numbers of this type may lie, the coarsest first; none where they are powers of ten."""
+    kind = arrow_type(name)
+    if pa.types.is_decimal(kind):
+        return ()
+    return (1.0,) if pa.types.is_date(kind) else tuple(map(float, _STEPS))
+
+
+def text_pattern(text: pa.ChunkedArray) -> str | None:
+    """The pattern by which all cells of a CSV column tell a moment; None if they do not."""
+    present = pc.drop_null(text)
+    if not len(present):
+        return None
+    first = present[0].as_py()
+    for pattern, letters in _TEXTS.items():
+        if re.fullmatch(letters, first):
+            return pattern if _moments(present, pattern) is not None else None
+    return None
+
+
+def from_pattern(text: pa.ChunkedArray, name: str) -> tuple[pa.ChunkedArray, list[int]]:
+    """Cells of a CSV file as numbers, and the positions of those that do not tell a moment in the pattern of the first
+    cell that does; name: the type of the column, whose pattern is preferred.
+    """
+    present = pc.drop_null(text)
+    pattern = name if name in _TEXTS else next(
+        (p for p, letters in _TEXTS.items() if len(present) and re.fullmatch(letters, present[0].as_py())), None
+    )  # fmt: skip
+    if pattern is None or _sort(arrow_type(pattern)) != _sort(arrow_type(name)):
+        return text, [i for i, cell in enumerate(text.to_pylist()) if cell is not None][:10]
+    found = _moments(text, pattern)
+    if found is not None:
+        return to_numbers(found), []
+    wrong = pc.invert(pc.fill_null(pc.match_substring_regex(text, f"^{_TEXTS[pattern]}$"), True))
+    return text, [int(i) for i in pc.indices_nonzero(wrong).to_pylist()] or [0]
+
+
+def to_pattern(column: pa.ChunkedArray, name: str, grid: float) -> pa.ChunkedArray:
+    """Moments as text: by the pattern that a column had in a CSV file, or by one that shows its grid."""
+    kind = column.type
+    if name in _TEXTS:
+        pattern = name
+    elif pa.types.is_date(kind):
+        pattern = "%Y-%m-%d"
+    else:
+        clock = "%H:%M" if grid % _MINUTE == 0 else "%H:%M:%S"
+        clock += "" if grid % _SECOND == 0 else ".fff" if grid % _MILLISECOND == 0 else ".ffffff"
+        pattern = clock if pa.types.is_time(kind) else f"%Y-%m-%d {clock}"
+    plain, _, fraction = pattern.partition(".")
+    if pa.types.is_time(kind):
+        column = column.cast(pa.time64("us")).cast(pa.int64()).cast(pa.timestamp("us"))
+    elif pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("us", kind.tz))
+    else:
+        column = column.cast(pa.timestamp("us"))
+    text = pc.strftime(column, plain)
+    if "%S" not in plain:
+        return text
+    # Seconds are written with their fraction, to be cut to as many digits as the pattern has.
+    length = len(plain.replace("%Y", "2000").replace("%", "")) + (1 + len(fraction) if fraction else 0)
+    return pc.utf8_slice_codeunits(text, 0, length + plain.count("%") - ("%Y" in plain))
+
+
+def same_sort(kind: pa.DataType | None, name: str | None) -> bool:
+    """Whether values of an arrow type are what a schema says: both dates, both moments, ..., or both plain numbers."""
+    if kind is None or name is None:
+        return kind is None and name is None
+    return _sort(kind) == _sort(arrow_type(name))
+
+
+def _sort(kind: pa.DataType) -> str:
+    return re.split(r"[\[\d(]", str(kind), maxsplit=1)[0]
+
+
+def _moments(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray | None:
+    """Cells as moments; None if one of them is not of the pattern, or no date of the calendar."""
+    if not pc.all(pc.fill_null(pc.match_substring_regex(text, f"^{_TEXTS[pattern]}$"), True)).as_py():
+        return None
+    if "%Y" not in pattern:
+        text = pc.binary_join_element_wise("1970-01-01", text, " ")
+    try:
+        return text.cast(pa.timestamp("us")).cast(arrow_type(pattern))
+    except pa.ArrowInvalid:  # the message shows the cell
+        return None
