@@ -8,8 +8,7 @@ import pandas as pd
 
 import fairveil as fv
 from fairveil.data.schema import Schema
-from fairveil.workflows.fit import Recipe, schema_for
-from fairveil.workflows.reading import open_table
+from fairveil.workflows import inspect_file, open_table
 from helpers import QUICK, people
 
 #: A category that three rows hold, and a number far beyond all others: neither may be found in what is written.
@@ -36,7 +35,7 @@ def write(folder: Path, frame: pd.DataFrame, name: str = "people.csv") -> Path:
 
 def proposed(path: Path) -> Schema:
     """The schema that `inspect` proposes, with sex sensitive."""
-    return schema_for(open_table(path), Recipe(("sex",)), 0)
+    return inspect_file(open_table(path), ("sex",)).schema()
 
 
 def fitted(path: Path, target: Path, schema: Schema | None = None) -> None:

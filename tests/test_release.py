@@ -325,7 +325,7 @@ def test_identifiers_pass_only_by_an_explicit_word_and_are_audited(tmp_path):
     generator = np.random.default_rng(0)
     frame.insert(0, "name", [f"{s}{i:05d}" for s, i in zip(frame["sex"], generator.permutation(900), strict=True)])
     path = write(tmp_path, frame)
-    with pytest.raises(InputError, match="'name' has no role yet"):
+    with pytest.raises(InputError, match="'name' of the schema has no role yet"):
         proposed(path)
     schema = proposed(write(tmp_path, frame.drop(columns="name"), "nameless.csv"))
     schema = fv.Schema((Column("name", "categorical", "pass"), *schema.columns))

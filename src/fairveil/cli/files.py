@@ -29,6 +29,9 @@ Architecture = Annotated[
     str,
     typer.Option(help="auto, transport, feedforward, partition, matrix, gaussian, transposed_conv, noisy_autoencoder."),
 ]
+Loss = Annotated[
+    str, typer.Option(help="The adversary's: log, zero_one; squared hides numbers as they are, the others in ranges.")
+]
 Cells = Annotated[int | None, typer.Option(help="With --architecture matrix or partition: how many records.")]
 Blind = Annotated[bool, typer.Option("--blind", help="The encoder does not see S, in fitting and in release.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Training steps; fewer are faster and leak more.")]
@@ -80,6 +83,7 @@ def fit(
     sensitive: Sensitive = None,
     schema: SchemaFile = None,
     labels: Labels = None,
+    loss: Loss = "log",
     architecture: Architecture = "auto",
     cells: Cells = None,
     blind: Blind = False,
@@ -95,7 +99,7 @@ def fit(
     Example: `fairveil fit adult.csv --schema schema.yaml --sensitive sex --budget 1.2 -o sex.veil`
     """
     recipe = _recipe(
-        split_names(sensitive, file), schema, labels, architecture, cells, blind, steps, rows, seed, resume, quiet
+        split_names(sensitive, file), schema, labels, loss, architecture, cells, blind, steps, rows, seed, resume, quiet
     )
     encoder = workflows.fit_file(file, output, budget, recipe)
     achieved = encoder.distortion_
@@ -124,6 +128,7 @@ def frontier(
     sensitive: Sensitive = None,
     target: Annotated[list[str] | None, typer.Option(help="A column to predict from each release.")] = None,
     schema: SchemaFile = None,
+    loss: Loss = "log",
     architecture: Architecture = "auto",
     cells: Cells = None,
     blind: Blind = False,
@@ -139,7 +144,7 @@ def frontier(
     Example: `fairveil frontier adult.csv -s sex --target salary --budgets 0.5,1,2 -o veils`
     """
     recipe = _recipe(
-        split_names(sensitive, file), schema, None, architecture, cells, blind, steps, rows, seed, resume, quiet
+        split_names(sensitive, file), schema, None, loss, architecture, cells, blind, steps, rows, seed, resume, quiet
     )
     points = workflows.fit_frontier(file, output, parse_budgets(budgets), recipe, target or ())
     if as_json:
@@ -234,11 +239,11 @@ def parse_budgets(text: str) -> list[float]:
 
 
 def _recipe(
-    sensitive: list[str], schema: Path | None, labels: Path | None, architecture: str, cells: int | None,
+    sensitive: list[str], schema: Path | None, labels: Path | None, loss: str, architecture: str, cells: int | None,
     blind: bool, steps: int | None, rows: int | None, seed: int | None, resume: bool, quiet: bool,
 ) -> "workflows.Recipe":  # fmt: skip
-    chosen = workflows.Recipe(tuple(sensitive), schema, labels, architecture, cells, blind, steps, seed=seed,
-                         resume=resume, show_progress=not quiet)  # fmt: skip
+    chosen = workflows.Recipe(tuple(sensitive), schema, labels, loss, architecture, cells, blind, steps, seed=seed,
+                              resume=resume, show_progress=not quiet)  # fmt: skip
     return chosen if rows is None else replace(chosen, rows=rows)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from fairveil import workflows
-from fairveil._utils.atomic import refuse_overwriting, sha256_of, write_atomic
+from fairveil._utils.atomic import refuse_overwriting, write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.cli.app import Json, Quiet, app, printable, show_json
 from fairveil.cli.files import Labels, Person, Sensitive, Signature, console, split_names
@@ -174,7 +174,7 @@ def _card_of(release: Path) -> dict[str, Any]:
 def _digest(release: Path) -> str:
     if not release.exists():
         raise InputError(f"There is no release {release}.")
-    return workflows.folder_digest(release) if release.is_dir() else sha256_of(release)
+    return workflows.open_source(release).digest()
 
 
 def _seals(release: Path, veil: Path | None) -> "Ledger":

@@ -6,10 +6,10 @@ from fairveil._utils.lazy import lazily
 
 if TYPE_CHECKING:
     from fairveil.workflows.audit import audit_file, certify_file, sealed_certificate
-    from fairveil.workflows.fit import Recipe, fit_file, fit_frontier
+    from fairveil.workflows.fit import fit_file, fit_frontier
     from fairveil.workflows.inspect import Inspection, inspect_file, read_schema
-    from fairveil.workflows.labels import folder_digest
     from fairveil.workflows.reading import open_table
+    from fairveil.workflows.recipe import Recipe
     from fairveil.workflows.release.card import (
         card_path,
         card_text,
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
         with_certificate,
         write_card,
     )
-    from fairveil.workflows.release.driver import open_veil, release_file
-    from fairveil.workflows.release.job import Options
+    from fairveil.workflows.release.driver import release_file
+    from fairveil.workflows.release.job import Options, open_veil
+    from fairveil.workflows.sources import open_source
 
 __getattr__, __dir__ = lazily(
     __name__,
     {
         "audit": ["audit_file", "certify_file", "sealed_certificate"],
-        "fit": ["Recipe", "fit_file", "fit_frontier"],
+        "fit": ["fit_file", "fit_frontier"],
         "inspect": ["Inspection", "inspect_file", "read_schema"],
-        "labels": ["folder_digest"],
         "reading": ["open_table"],
+        "recipe": ["Recipe"],
         "release.card": [
             "card_path",
             "card_text",
@@ -39,8 +40,9 @@ __getattr__, __dir__ = lazily(
             "with_certificate",
             "write_card",
         ],
-        "release.driver": ["open_veil", "release_file"],
-        "release.job": ["Options"],
+        "release.driver": ["release_file"],
+        "release.job": ["Options", "open_veil"],
+        "sources": ["open_source"],
     },
 )
 
@@ -54,8 +56,8 @@ __all__ = [
     "certify_file",
     "fit_file",
     "fit_frontier",
-    "folder_digest",
     "inspect_file",
+    "open_source",
     "open_table",
     "open_veil",
     "read_card",

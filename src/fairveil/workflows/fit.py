@@ -1,9 +1,8 @@
 """Veils from files: read (a sample of) the rows, learn, write; an interrupted fit resumes where it was."""
 
-import secrets
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,73 +10,19 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fairveil._utils.atomic import refuse_overwriting, replacing, sha256_of
-from fairveil._utils.errors import BudgetWarning, InputError
+from fairveil._utils.atomic import refuse_overwriting, replacing
+from fairveil._utils.errors import BudgetWarning, InputError, VeilFileError
 from fairveil.auditing import probe
-from fairveil.data.columns import Family
-from fairveil.data.images import image_names
 from fairveil.data.kinds import joint_labels
-from fairveil.data.schema import Schema
-from fairveil.data.sensitive import rare_values
-from fairveil.encoders import Architecture, make_architecture
 from fairveil.estimators import FairEncoder, FairFrontier
-from fairveil.training import Training
-from fairveil.workflows.inspect import inspect_file, read_schema
-from fairveil.workflows.labels import folder_digest, read_labelled
-from fairveil.workflows.reading import TableFile, open_table
+from fairveil.workflows.protocol import Data
+from fairveil.workflows.recipe import Recipe
 from fairveil.workflows.release.workspace import workspace
-from fairveil.workflows.sampling import MOST_ROWS, sample_rows
+from fairveil.workflows.sources import open_source
 from fairveil.workflows.writing import check_target
 
 #: Of a frontier, the share of the rows on which its points are compared.
 _JUDGED = 0.3
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a veil is learned from a file.
-
-    sensitive: the columns to hide, beside those to which the schema gives that role. schema: as `fairveil inspect`
-    writes it; proposed from the data if None. labels: for a folder of images, a table with the columns `file` and S.
-    blind: the encoder does not see S. seed: of the training; drawn if None.
-    """
-
-    sensitive: tuple[str, ...] = ()
-    schema: Path | None = None
-    labels: Path | None = None
-    architecture: str = "auto"
-    cells: int | None = None
-    blind: bool = False
-    steps: int | None = None
-    rows: int = MOST_ROWS
-    seed: int | None = None
-    resume: bool = False
-    show_progress: bool = True
-
-    def files(self, source: Path) -> dict[str, Path | None]:
-        """What is read, by what it is called in messages."""
-        return {"input": source, "schema": self.schema, "table of labels": self.labels}
-
-    def plan(self, source: Path, more: dict[str, Any]) -> dict[str, Any]:
-        """What must be the same for a later run to resume this one."""
-        files = [path for path in self.files(source).values() if path is not None]
-        return {
-            "files": [[path.name, _content(path)] for path in files],
-            "settings": [list(self.sensitive), self.architecture, self.cells, self.blind, self.steps, self.rows],
-            "seed": self.seed,
-            **more,
-            "private": {"seed": secrets.randbits(31) if self.seed is None else self.seed},
-        }
-
-
-@dataclass(frozen=True)
-class Data:
-    """What an encoder is fitted on: a table that holds S, or images with S beside them."""
-
-    x: Any
-    secret: pa.Table | None
-    schema: Schema | None
-    rows: int
 
 
 def fit_file(source: str | Path, target: str | Path, budget: float, recipe: Recipe) -> FairEncoder:
@@ -87,9 +32,10 @@ def fit_file(source: str | Path, target: str | Path, budget: float, recipe: Reci
     refuse_overwriting({"veil": target}, recipe.files(source))
     with workspace(target, recipe.plan(source, {"budget": budget}), resume=recipe.resume) as (folder, plan):
         seed = int(plan["private"]["seed"])
-        data = read_data(source, recipe, seed)
-        encoder = FairEncoder(budget, **settings(data, recipe, seed, folder / "checkpoint"))
-        encoder.fit(data.x, sensitive_features=data.secret)
+        data = open_source(source, recipe.labels).data(recipe, seed)
+        encoder = FairEncoder(budget, **recipe.settings(data.schema, seed, folder / "checkpoint"))
+        with _resuming(source):
+            encoder.fit(data.x, sensitive_features=data.secret)
         encoder.save(target)
     return encoder
 
@@ -109,24 +55,20 @@ def fit_frontier(
     refuse_overwriting(
         {f"file {name}": folder / name for name in ("frontier.csv", "frontier.png")}, recipe.files(source)
     )
-    if source.is_dir():
-        raise InputError("A frontier of images is made in Python with FairFrontier; here, fit one budget at a time.")
-    wanted = open_table(source).names
-    absent = [name for name in targets if name not in wanted]
-    if absent:
-        raise InputError([f"{source.name} has no column {name!r} to be a target." for name in absent])
     plan = recipe.plan(source, {"budgets": list(budgets), "targets": list(targets)})
     with workspace(folder, plan, resume=recipe.resume) as (work, found):
         seed = int(found["private"]["seed"])
-        data = read_data(source, recipe, seed, more=targets)
-        assert data.schema is not None
+        data = open_source(source, recipe.labels).data(recipe, seed, more=targets)
+        if data.schema is None:
+            raise InputError("A frontier of images is made in Python with FairFrontier; fit one budget at a time here.")
         order = np.random.default_rng(seed).permutation(data.rows)
         judged, learned = np.sort(order[: int(_JUDGED * data.rows)]), np.sort(order[int(_JUDGED * data.rows) :])
         table = data.x.select([n for n in data.x.column_names if n in data.schema.names])
-        frontier = FairFrontier(FairEncoder(**settings(data, recipe, seed, work / "checkpoint")), list(budgets))
+        frontier = FairFrontier(FairEncoder(**recipe.settings(data.schema, seed, work / "checkpoint")), list(budgets))
         with warnings.catch_warnings():  # points that are not met are marked in the table
             warnings.simplefilter("ignore", BudgetWarning)
-            frontier.fit(table.take(pa.array(learned)))
+            with _resuming(source):
+                frontier.fit(table.take(pa.array(learned)))
         names = [column.name for column in data.schema.columns if column.role == "sensitive"]
         points = [_original(data, names, learned, judged, targets)]
         veils = []
@@ -148,76 +90,16 @@ def fit_frontier(
     return frame
 
 
-def read_data(source: Path, recipe: Recipe, seed: int, more: Sequence[str] = ()) -> Data:
-    """The rows to learn from, with the schema; stops where a column has no role."""
-    if source.is_dir():
-        labelled = read_labelled(source, recipe.labels, recipe.sensitive)
-        return Data(labelled.images, labelled.secret, None, len(labelled.images))
-    file = open_table(source)
-    schema = schema_for(file, recipe, seed)
-    used = [column.name for column in schema.columns if column.role not in ("drop",)]
-    used += [name for name in more if name not in used]
-    families: dict[str, Family] = {column.name: column.family for column in schema.columns}
-    table, _ = sample_rows(file, used, families, recipe.rows, seed)
-    rare = rare_values(table.select([column.name for column in schema.columns if column.role == "sensitive"]))
-    if rare:
-        raise InputError(rare)
-    return Data(table, None, schema, table.num_rows)
-
-
-def schema_for(file: TableFile, recipe: Recipe, seed: int) -> Schema:
-    """The schema of a file with the sensitive columns marked; every column must have a role."""
-    if recipe.schema is not None:
-        schema = read_schema(recipe.schema)
-        for name in recipe.sensitive:
-            schema = schema.edit(name, role="sensitive")
-    else:
-        inspection = inspect_file(file, recipe.sensitive, seed=seed)
-        undecided = [f"Column {f.column.name!r} has {note}" for f in inspection.found if f.column.role is None
-                     for note in f.notes[-1:]]  # fmt: skip
-        if undecided:
-            advice = f"Run: fairveil inspect {file.path.name} -o schema.yaml, decide, and pass --schema schema.yaml."
-            raise InputError([*undecided, advice])
-        schema = inspection.schema()
-    problems = [f"Column {name!r} of {file.path.name} has no role: it is not in the schema." for name in file.names
-                if name not in schema.names]  # fmt: skip
-    problems += [f"The schema has a column {column.name!r}, which {file.path.name} lacks." for column in schema.columns
-                 if column.role != "drop" and column.name not in file.names]  # fmt: skip
-    if not any(column.role == "sensitive" for column in schema.columns):
-        problems.append("Nothing is to be hidden: name a column with --sensitive, or give one that role in the schema.")
-    if problems:
-        raise InputError(problems)
-    # In the order of the file, as it will be released.
-    return Schema(tuple(schema[name] for name in file.names), schema.dependencies)
-
-
-def settings(data: Data, recipe: Recipe, seed: int, checkpoint: Path) -> dict[str, Any]:
-    """What an estimator is made with."""
-    return {
-        "architecture": _architecture(recipe),
-        "sees_sensitive": not recipe.blind,
-        "schema": data.schema,
-        "handle_unknown": "most_frequent",
-        "training": Training(checkpoint=checkpoint)
-        if recipe.steps is None
-        else Training(steps=recipe.steps, checkpoint=checkpoint),
-        "verbose": recipe.show_progress,
-        "random_state": seed,
-    }
-
-
-def _architecture(recipe: Recipe) -> str | Architecture:
-    """By name, with the size of its codebook if one is given."""
-    if recipe.cells is None:
-        return recipe.architecture
-    architecture = make_architecture(recipe.architecture)
-    if architecture is None or not hasattr(architecture, "n_cells"):
-        raise InputError("--cells is for architectures with a codebook, such as --architecture matrix or partition.")
-    return replace(architecture, n_cells=recipe.cells)  # type: ignore[type-var]
-
-
-def _content(path: Path) -> str:
-    return folder_digest(path, image_names(path)) if path.is_dir() else sha256_of(path)
+@contextmanager
+def _resuming(source: Path) -> Iterator[None]:
+    """What a checkpoint of other rows means here."""
+    try:
+        yield
+    except VeilFileError:
+        raise InputError(
+            f"The interrupted work was done with other settings or another input than {source.name}. Leave --resume "
+            "out to start again."
+        ) from None
 
 
 def _check_files(source: Path, recipe: Recipe) -> None:

@@ -14,10 +14,12 @@ from fairveil._utils.atomic import refuse_special
 from fairveil._utils.errors import InputError
 from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Column, family_of, shown
 from fairveil.data.dependencies import Dependency, find_dependencies
-from fairveil.data.frames import missing_mask
+from fairveil.data.frames import missing_mask, plain_column
 from fairveil.data.infer import infer_column
-from fairveil.data.kinds import joint_labels, with_guessed_type
+from fairveil.data.kinds import FEWEST_OF_A_GROUP, is_class, joint_labels, with_guessed_type
 from fairveil.data.schema import Schema
+from fairveil.data.sensitive import OTHERS, small_groups
+from fairveil.data.types import text_pattern
 from fairveil.workflows.reading import TableFile
 from fairveil.workflows.sampling import MOST_ROWS, sample_rows
 
@@ -104,16 +106,24 @@ class Inspection:
 
 def inspect_file(source: TableFile, sensitive: Sequence[str] = (), *, seed: int = 0) -> Inspection:
     """Look at (a sample of) the rows and propose a schema. Categories that fewer than ten rows hold are left out."""
+    readable = [name for name in source.names if name not in source.nested]
+    return inspect_rows(source, *sample_rows(source, readable, {}, MOST_ROWS, seed), sensitive)
+
+
+def inspect_rows(source: TableFile, table: pa.Table, rows: int, sensitive: Sequence[str] = ()) -> Inspection:
+    """Propose a schema from rows of a file, those of CSV files as text. rows: how many the file has."""
     unknown = [name for name in sensitive if name not in source.names]
     if unknown:
         raise InputError([f"{source.path.name} has no column {name!r} to be sensitive." for name in unknown])
-    table, rows = sample_rows(source, [n for n in source.names if n not in source.nested], {}, MOST_ROWS, seed)
+    types: dict[str, str | None] = {name: str(kind) for name, kind in source.types.items()}
     if source.kind == "csv":
-        table = pa.table({name: with_guessed_type(table[name]) for name in table.column_names})
+        types = {name: text_pattern(table[name]) for name in table.column_names}
+        table = pa.table({name: plain_column(with_guessed_type(table[name])) for name in table.column_names})
     secret = np.unique(joint_labels(table.select(list(sensitive))), return_inverse=True)[1] if sensitive else None
     majority = None if secret is None else float(np.bincount(secret).max() / len(secret))
     found = tuple(
-        _inspect_column(name, table[name], name in sensitive, secret, majority) for name in table.column_names
+        _inspect_column(name, table[name], types.get(name), name in sensitive, secret, majority)
+        for name in table.column_names
     )
     nested = {name: f"no role yet. Values of the type {kind} cannot be censored: 'drop'."
               for name, kind in source.nested.items()}  # fmt: skip
@@ -128,21 +138,27 @@ def inspect_file(source: TableFile, sensitive: Sequence[str] = (), *, seed: int 
 
 
 def _inspect_column(
-    name: str, values: pa.ChunkedArray, is_sensitive: bool, secret: np.ndarray | None, majority: float | None
+    name: str,
+    values: pa.ChunkedArray,
+    type_: str | None,
+    is_sensitive: bool,
+    secret: np.ndarray | None,
+    majority: float | None,
 ) -> Found:
     gone = missing_mask(values)
     distinct = int(pc.count_distinct(values).as_py()) if family_of(values.type) else 0
     rows = len(values)
     share = float(gone.mean())
     if is_sensitive:
-        column, _ = infer_column(name, values, "sensitive")
-        return Found(column, distinct, share, None, ())
-    column, problems = infer_column(name, values, "encode")
+        column, _ = infer_column(name, values, "sensitive", type_=type_)
+        column, told = _with_groups(column, values)
+        return Found(column, distinct, share, None, told)
+    column, problems = infer_column(name, values, "encode", type_=type_)
     notes = []
     undecided = bool(problems)
     if problems:
         notes.append("no role yet. " + _why(values, distinct, problems))
-    elif _is_identifier(values, distinct, rows):
+    elif type_ is None and _is_identifier(values, distinct, rows):
         undecided = True
         notes.append(f"no role yet. {distinct:,} different values in {rows:,} rows: an identifier? 'drop' it, or "
                      "'pass' it on and link every row by it.")  # fmt: skip
@@ -160,8 +176,27 @@ def _inspect_column(
             notes.append(f"no role yet. It alone tells S in {100 * tells:.1f} % of the rows: S under "
                          "another name? 'drop' it, or 'encode' it.")  # fmt: skip
     if undecided:
-        column = Column(name, column.kind, None, column.family, column.missing)
+        column = Column(name, column.kind, None, column.family, column.missing, type=type_)
     return Found(column, distinct, share, tells, tuple(notes))
+
+
+def _with_groups(column: Column, values: pa.ChunkedArray) -> tuple[Column, tuple[str, ...]]:
+    """A sensitive column with what a curator should know: numbers, and groups too small for an audit, merged."""
+    if not is_class(values):
+        return column, ("a number: hidden in ranges of about equally many rows; fit --loss squared hides it as it is.",)
+    large, small, rows = small_groups(values)
+    if not small or not large:
+        return column, ()
+    others = rows >= FEWEST_OF_A_GROUP and column.family == "string"
+    usual = large[int(np.argmax([pc.sum(pc.equal(values, value)).as_py() for value in large]))]
+    default = OTHERS if others else usual
+    note = (
+        f"{small} groups of fewer than {FEWEST_OF_A_GROUP} rows ({rows} rows in all) are too small for an audit: they "
+        + (f"are merged as {OTHERS!r}." if others else "are counted with the largest group.")
+        + " To change that, edit 'categories', or merge them in the table."
+    )
+    listed = (*large, OTHERS) if others else large
+    return replace(column, categories=listed, default=default, rare=True), (note,)
 
 
 def _why(values: pa.ChunkedArray, distinct: int, problems: list[str]) -> str:

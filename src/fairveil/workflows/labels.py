@@ -2,37 +2,16 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from fairveil._utils.atomic import sha256_of
 from fairveil._utils.errors import InputError
 from fairveil.data.columns import shown
-from fairveil.data.images import image_names, read_images
 from fairveil.workflows.reading import open_table
 
 FILE = "file"
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """Images of a folder in the order of their names, with S beside them."""
-
-    images: NDArray[np.uint8]
-    secret: pa.Table
-
-
-def read_labelled(folder: Path, labels: Path | None, sensitive: Sequence[str]) -> Labelled:
-    """All images of a folder and the sensitive columns of its labels."""
-    if labels is None or not sensitive:
-        raise InputError("Images need --labels (a table with the columns 'file' and S) and --sensitive.")
-    names = image_names(folder)
-    secret = labels_of(labels, names, sensitive)
-    return Labelled(read_images(folder, names), secret)
 
 
 def labels_of(labels: Path, names: Sequence[str], columns: Sequence[str]) -> pa.Table:

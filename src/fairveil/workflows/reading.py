@@ -20,9 +20,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from fairveil._utils.errors import InputError, rows_named
-from fairveil.data.columns import Family, name_problem, shown
+from fairveil.data.columns import name_problem, shown
 from fairveil.data.frames import plain_column
 from fairveil.data.kinds import from_text
+from fairveil.data.types import stands_for_number
 
 Kind = Literal["csv", "parquet"]
 
@@ -58,7 +59,7 @@ class TableFile:
     """A CSV or Parquet file that can be read.
 
     rows: how many, where the file says so; expected: about how many. nested: the types of columns that do not hold one
-    plain value per row; they cannot be read.
+    plain value per row; they cannot be read. types: of Parquet columns whose values stand for numbers.
     """
 
     path: Path
@@ -68,13 +69,15 @@ class TableFile:
     rows: int | None
     expected: int
     nested: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
 
     def batches(
-        self, columns: Sequence[str], families: Mapping[str, Family], rows: int, *, skip: int = 0
+        self, columns: Sequence[str], held_as: Mapping[str, str], rows: int, *, skip: int = 0
     ) -> Iterator[pa.Table]:
         """Tables of exactly `rows` rows (the last one of what is left) with these columns; the first `skip` left out.
 
-        families: what a CSV column holds; text where it is not named.
+        held_as: what a CSV column holds (`Column.held_as`); text where it is not named. Dates, times and decimals are
+        given as numbers.
         """
         unreadable = [name for name in columns if name in self.nested]
         if unreadable:
@@ -83,7 +86,7 @@ class TableFile:
         parts = self._csv(columns) if self.kind == "csv" else self._parquet(columns, rows)
         for number, table in enumerate(_rebatched(parts, rows)):
             if number >= skip:
-                yield self._typed(table, families, number * rows) if self.kind == "csv" else table
+                yield self.typed(table, held_as, number * rows)
 
     def _csv(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         options = pacsv.ConvertOptions(
@@ -131,7 +134,10 @@ class TableFile:
             raise InputError(_too_long(name, self.path.name))
         return pc.utf8_trim_whitespace(column)
 
-    def _typed(self, table: pa.Table, families: Mapping[str, Family], start: int) -> pa.Table:
+    def typed(self, table: pa.Table, held_as: Mapping[str, str], start: int = 0) -> pa.Table:
+        """Rows of a CSV file that were read as text, as what they hold. start: the number of the first row."""
+        if self.kind != "csv":
+            return table
         problems: list[str] = []
         columns = {}
         for name in table.column_names:
@@ -143,11 +149,11 @@ class TableFile:
                 continue
             text = pc.utf8_trim_whitespace(table[name])
             text = pc.if_else(pc.is_in(text, pa.array(NULL_WORDS)), pa.scalar(None, pa.string()), text)
-            column, wrong = from_text(text, families.get(name, "string"))
+            column, wrong = from_text(text, held_as.get(name, "string"))
             columns[name] = column
             if wrong:
                 problems.append(
-                    f"Column {name!r} of {self.path.name} holds text where the schema has a {families[name]} "
+                    f"Column {name!r} of {self.path.name} holds text where the schema has a {held_as[name]} "
                     f"({rows_named([start + row for row in wrong])})."
                 )
         if problems:
@@ -206,7 +212,8 @@ def _look_at_parquet(path: Path, size: int) -> TableFile:
         raise InputError(_damaged(path.name, error)) from None
     checked = _checked_names(path, names)
     nested = {name: str(kind) for name, kind in types.items() if not _is_flat(kind)}
-    return TableFile(path, "parquet", checked, size, rows, rows, nested)
+    special = {name: kind for name, kind in types.items() if stands_for_number(kind)}
+    return TableFile(path, "parquet", checked, size, rows, rows, nested, special)
 
 
 def _open_parquet(path: Path, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 
 from fairveil._utils.errors import InputError
-from fairveil.data.columns import Family
 from fairveil.workflows.reading import TableFile
 
 #: Rows of a file that are looked at, learned from or audited, at most.
@@ -15,7 +14,7 @@ _BATCH = 65_536
 
 
 def sample_rows(
-    source: TableFile, columns: Sequence[str], families: Mapping[str, Family], most: int, seed: int
+    source: TableFile, columns: Sequence[str], held_as: Mapping[str, str], most: int, seed: int
 ) -> tuple[pa.Table, int]:
     """At most `most` rows, every row as likely as any other, in the order of the file; and how many the file has.
 
@@ -25,7 +24,7 @@ def sample_rows(
     kept: pa.Table | None = None
     keys = np.empty(0)
     rows = 0
-    for table in source.batches(columns, families, _BATCH):
+    for table in source.batches(columns, held_as, _BATCH):
         rows += table.num_rows
         keys = np.concatenate([keys, generator.random(table.num_rows)])
         kept = table if kept is None else pa.concat_tables([kept, table])

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from fairveil._utils.errors import InputError
 from fairveil.data.columns import Column
 from fairveil.data.schema import Schema
+from fairveil.data.types import arrow_type, from_numbers, is_moment, to_pattern
 
 #: Rows of a row group, whatever the rows are.
 GROUP_ROWS = 65_536
@@ -35,28 +36,36 @@ class _Sink(Protocol):
 class TableWriter:
     """Writes released rows to a CSV or Parquet file, by the name's ending; a context manager."""
 
-    def __init__(self, path: Path, suffix: str, schema: pa.Schema) -> None:
-        self.schema = schema
+    def __init__(self, path: Path, suffix: str, schema: Schema) -> None:
         self.neutralised = 0
         self._csv = suffix == ".csv"
+        self._moments = [column for column in schema.released if column.type and self._csv]
         self._waiting: list[pa.Table] = []
         self._rows = 0
         self._sink: _Sink
+        plain = written_schema(schema)
         if self._csv:
+            for column in self._moments:
+                place = plain.get_field_index(column.name)
+                if is_moment(plain.field(place).type):
+                    plain = plain.set(place, pa.field(column.name, pa.string()))
             options = pacsv.WriteOptions(quoting_style="needed")
-            self._sink = pacsv.CSVWriter(path, schema, write_options=options)
+            self._sink = pacsv.CSVWriter(path, plain, write_options=options)
         else:
             self._sink = pq.ParquetWriter(
-                path, schema, compression="zstd", use_dictionary=False, write_statistics=False, store_schema=False,
+                path, plain, compression="zstd", use_dictionary=False, write_statistics=False, store_schema=False,
                 write_page_checksum=True,
             )  # fmt: skip
 
     def write(self, table: pa.Table) -> None:
-        """Add rows; full groups are written at once."""
-        table = table.cast(self.schema)
+        """Add rows, of the types of `written_schema`; full groups are written at once."""
         if self._csv:
             table, count = neutralised(table)
             self.neutralised += count
+            for column in self._moments:
+                if is_moment(table[column.name].type):
+                    text = to_pattern(table[column.name], column.type or "", column.grid or 1.0)
+                    table = table.set_column(table.column_names.index(column.name), column.name, text)
         self._waiting.append(table)
         self._rows += table.num_rows
         while self._rows >= GROUP_ROWS:
@@ -90,11 +99,25 @@ def check_target(path: Path, suffixes: Sequence[str] = SUFFIXES) -> Path:
 
 
 def written_schema(schema: Schema) -> pa.Schema:
-    """The arrow types of a release, from the schema alone. Columns that pass are text."""
+    """The arrow types of a release, from the schema alone. Columns that pass are text, unless they are dates or times
+    or decimals.
+    """
     return pa.schema([pa.field(column.name, _written_type(column)) for column in schema.released])
 
 
+def as_written(table: pa.Table, schema: Schema) -> pa.Table:
+    """Released rows in the types in which they are written."""
+    types = written_schema(schema)
+    return pa.table({
+        field.name: from_numbers(table[field.name], field.type) if schema[field.name].type
+        else table[field.name].cast(field.type)
+        for field in types
+    })  # fmt: skip
+
+
 def _written_type(column: Column) -> pa.DataType:
+    if column.type is not None:
+        return arrow_type(column.type)
     if column.family == "string" or column.role == "pass":
         return pa.string()
     if column.family == "boolean":

@@ -4,18 +4,18 @@ import hashlib
 import io
 import os
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fairveil._utils.atomic import PRIVATE, put_in_place, replacing, sha256_of, sync
+from fairveil._utils.atomic import PRIVATE, replacing, sha256_of, sync
 from fairveil._utils.errors import InputError
 from fairveil._utils.progress import progress
 from fairveil.data.images import Images, ImageSchema, image_names, read_images, rows_at_once
 from fairveil.estimators import FairEncoder
 from fairveil.workflows.labels import folder_digest, labels_of
+from fairveil.workflows.release.finish import BeforeNaming, hand_over
 from fairveil.workflows.release.job import (
     PLAN_FORMAT,
     Options,
@@ -26,7 +26,7 @@ from fairveil.workflows.release.job import (
     refuse_few,
     refuse_unmet,
 )
-from fairveil.workflows.release.ledger import Entry, Ledger
+from fairveil.workflows.release.ledger import Ledger
 from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest
 from fairveil.workflows.release.workspace import is_unfinished, workspace
 
@@ -59,7 +59,7 @@ class ImageJob:
         }
 
 
-def release_images(job: ImageJob, before_naming: Callable[[ReleaseSummary], None]) -> ReleaseSummary | None:
+def release_images(job: ImageJob, before_naming: BeforeNaming) -> ReleaseSummary | None:
     """Write a censored copy of a folder. The target appears when it is complete."""
     if not isinstance(job.encoder.veil_.schema, ImageSchema):
         raise InputError("This veil was fitted to a table, not to images.")
@@ -86,7 +86,7 @@ def release_images(job: ImageJob, before_naming: Callable[[ReleaseSummary], None
 
 def _write(
     job: ImageJob, names: list[str], folder: Path, ledger: Ledger, own: str, digest: str,
-    before_naming: Callable[[ReleaseSummary], None],
+    before_naming: BeforeNaming,
 ) -> ReleaseSummary:  # fmt: skip
     order = _order(job, len(names), folder)
     finished = folder / "finished"
@@ -101,24 +101,11 @@ def _write(
     told.original = ordered_digest(hashes, 0).tobytes().hex()
     told.sha256 = folder_digest(finished)
     finished.chmod(0o755)
-    try:
-        if job.options.remember_order and not job.options.keep_order:
-            with ledger.order_file(own) as file:
-                file.write(order.astype(np.int64).tobytes())
-        with ledger.locked():
-            told.overlap, told.earlier_releases = ledger.earlier(sketch, own)
-            if not job.options.again:
-                ledger.refuse_repeated(sketch, own, "images")
-            before_naming(told)
-            kept = (tuple(int(value) for value in values) for values in (sketch.hashes, sketch.counts))
-            ledger.enter(Entry(own, told.sha256, told.rows, not job.options.keep_order, digest, told.original,
-                               told.distortion, *kept))  # fmt: skip
-            os.utime(finished, (_TIME, _TIME))
-            put_in_place(finished, job.target)
-    except BaseException:
-        if ledger.find(told.sha256) is None:
-            ledger.forget_order(own)
-        raise
+    if job.options.remember_order and not job.options.keep_order:
+        with ledger.order_file(own) as file:
+            file.write(order.astype(np.int64).tobytes())
+    os.utime(finished, (_TIME, _TIME))
+    hand_over(told, sketch, finished, job.target, ledger, own, digest, job.options, "images", before_naming)
     return told
 
 

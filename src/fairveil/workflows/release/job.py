@@ -18,7 +18,7 @@ from fairveil._utils.randomness import ByteSource, KeyedStream, SystemRandom, ne
 from fairveil.data.columns import shown
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import Codec, EncodedRows
-from fairveil.estimators import FairEncoder
+from fairveil.estimators import FairEncoder, load
 from fairveil.estimators.parameters import CUSTOM
 from fairveil.objectives.distortion import Distortion, make_distortion
 from fairveil.veil import Veil
@@ -92,6 +92,17 @@ class ReleaseSummary:
         return sum(self.distortion.values()) if self.distortion else None
 
 
+def open_veil(path: str | Path) -> FairEncoder:
+    """A veil that releases data."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"There is no veil {path}." if not path.exists() else f"{path} is not a veil file.")
+    encoder = load(path)
+    if not isinstance(encoder, FairEncoder):
+        raise InputError(f"{path.name} is a classifier. It predicts; it releases no data.")
+    return encoder
+
+
 @dataclass(frozen=True)
 class Job:
     """One release: the input, the veil, the target."""
@@ -145,12 +156,12 @@ class Job:
         return [column.name for column in self.veil.sensitive.columns if column.name in self.source.names]
 
     @cached_property
-    def families(self) -> dict[str, Any]:
+    def held_as(self) -> dict[str, str]:
         """What each column of a CSV file holds."""
-        known = {column.name: column.family for column in (*self.schema.columns, *self.veil.sensitive.columns)}
-        passed = {column.name for column in self.schema.columns if column.role == "pass"}
+        known = {column.name: column.held_as for column in (*self.schema.columns, *self.veil.sensitive.columns)}
+        passed = {column.name for column in self.schema.columns if column.role == "pass" and column.type is None}
         plain = {*passed, self.options.person} - set(self.secret_names)
-        return {name: "string" if name in plain else family for name, family in known.items()}
+        return {name: "string" if name in plain else held for name, held in known.items()}
 
     @cached_property
     def workers(self) -> int:

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairveil._utils.atomic import put_in_place, replacing, sha256_of
+from fairveil._utils.atomic import replacing, sha256_of
 from fairveil._utils.errors import ClippedWarning, InputError
 from fairveil._utils.progress import progress
 from fairveil._utils.randomness import ByteSource, RowStream, whole_number_bytes
@@ -35,6 +35,7 @@ from fairveil.data.table_codec import EncodedRows
 from fairveil.objectives.distortion import KINDS
 from fairveil.objectives.released import ReleasedBatch
 from fairveil.workflows.reading import is_text
+from fairveil.workflows.release.finish import BeforeNaming, hand_over
 from fairveil.workflows.release.job import (
     FEWEST_TOLD,
     Job,
@@ -46,11 +47,11 @@ from fairveil.workflows.release.job import (
     refuse_contradictions,
     refuse_few,
 )
-from fairveil.workflows.release.ledger import Entry, Ledger
+from fairveil.workflows.release.ledger import Ledger
 from fairveil.workflows.release.parts import PLACE, metadata_of, open_part, rows_of_bucket, summarise
 from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest, row_hashes
 from fairveil.workflows.release.workspace import is_unfinished, workspace
-from fairveil.workflows.writing import TableWriter, written_schema
+from fairveil.workflows.writing import TableWriter, as_written
 
 #: Of a column that is passed on, the share of a batch that must share its values with others, and how many values there
 #: must be at least, for it to be taken for the name of a person.
@@ -58,11 +59,10 @@ _REPEATED, _FEWEST_PEOPLE = 0.01, 100
 _CHANGED = "{name} is not the file of which the interrupted release was made. Leave --resume out to start again."
 
 
-def release_table(job: Job, before_naming: Callable[[ReleaseSummary], None]) -> ReleaseSummary | None:
+def release_table(job: Job, before_naming: BeforeNaming) -> ReleaseSummary | None:
     """Write a censored copy of a table. The target is complete, or as it was.
 
-    before_naming: called when the file is complete and has not yet its name: what it raises stops the release. None is
-    returned if `resume` finds that the release was finished before it was interrupted.
+    None is returned if `resume` finds that the release was finished before it was interrupted.
     """
     check_release(job)
     ledger = Ledger.of(job.veil_path)
@@ -106,12 +106,30 @@ def _is_done(job: Job, ledger: Ledger, asked: dict[str, Any]) -> bool:
 
 def original_digest(job: Job, key: bytes) -> str:
     """The digest of all input rows in their order, as a release of them notes it."""
-    total = np.zeros(2, dtype=np.uint64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ClippedWarning)
-        for number, table in enumerate(job.source.batches(job.columns, job.families, job.batch_rows)):
-            total += ordered_digest(_identities(job, table, job.encoded(table), key), number * job.batch_rows)
-    return total.tobytes().hex()
+    digest = OriginalDigest(job, key)
+    for table in job.source.batches(job.columns, job.held_as, job.batch_rows):
+        digest.add(table)
+    return digest.hex()
+
+
+class OriginalDigest:
+    """The digest of input rows in their order, as a release of them notes it, table by table."""
+
+    def __init__(self, job: Job, key: bytes) -> None:
+        self._job, self._key, self._rows = job, key, 0
+        self._total = np.zeros(2, dtype=np.uint64)
+
+    def add(self, table: pa.Table) -> None:
+        """The next rows."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ClippedWarning)
+            hashes = _identities(self._job, table, self._job.encoded(table), self._key)
+        self._total += ordered_digest(hashes, self._rows)
+        self._rows += table.num_rows
+
+    def hex(self) -> str:
+        """Of all rows so far."""
+        return self._total.tobytes().hex()
 
 
 def _draw_parts(release: TableRelease) -> None:
@@ -141,7 +159,7 @@ def _draw_parts(release: TableRelease) -> None:
                 raise InputError([*error.problems, *([where] if where else [])]) from None
             return int(table.num_rows)
 
-        batches = enumerate(job.source.batches(job.columns, job.families, job.batch_rows))
+        batches = enumerate(job.source.batches(job.columns, job.held_as, job.batch_rows))
         count = 0
         for rows in _concurrently(drawn, batches, job.workers):
             seen, count = seen + rows, count + 1
@@ -233,7 +251,7 @@ def _draw_part(
     released, values = job.veil.apply_to(
         table.select(job.released_names), rows, secret, _source(release, table, rows, index)
     )
-    released = released.cast(written_schema(job.schema))
+    released = as_written(released, job.schema)
     start = index * job.batch_rows
     released = released.append_column(PLACE, pa.array(start + np.arange(table.num_rows)))
     bucket = np.zeros(table.num_rows, dtype=np.int64)
@@ -308,7 +326,7 @@ def _clipped(job: Job, table: pa.Table) -> dict[str, int]:
     return found
 
 
-def _gather(release: TableRelease, before_naming: Callable[[ReleaseSummary], None], digest: str) -> ReleaseSummary:
+def _gather(release: TableRelease, before_naming: BeforeNaming, digest: str) -> ReleaseSummary:
     """The second pass: bucket after bucket in a random order, then the ledger, then the name."""
     job, ledger = release.job, release.ledger
     paths = sorted(release.folder.glob("part-*.arrow"))
@@ -321,7 +339,7 @@ def _gather(release: TableRelease, before_naming: Callable[[ReleaseSummary], Non
         with (
             progress(job.buckets, f"Writing {job.target.name}", job.options.show_progress, unit="parts") as report,
             ledger.order_file(release.name) if remembered else nullcontext() as places,
-            TableWriter(finished, suffix, written_schema(job.schema)) as writer,
+            TableWriter(finished, suffix, job.schema) as writer,
         ):
             for bucket in range(job.buckets):
                 for rows in rows_of_bucket(paths, bucket, job.options):
@@ -329,20 +347,10 @@ def _gather(release: TableRelease, before_naming: Callable[[ReleaseSummary], Non
                         places.write(rows[PLACE].to_numpy().tobytes())
                     writer.write(rows.drop_columns([PLACE]))
                 report(bucket + 1)
-        told.neutralised = writer.neutralised
-        told.sha256 = sha256_of(finished)
-        # From here on nobody else enters a release: what is on the card is so when the file gets its name.
-        with ledger.locked():
-            told.overlap, told.earlier_releases = ledger.earlier(sketch, release.name)
-            if not job.options.again:
-                ledger.refuse_repeated(sketch, release.name, "rows")
-            before_naming(told)
-            hashes, counts = (tuple(int(value) for value in values) for values in (sketch.hashes, sketch.counts))
-            ledger.enter(Entry(release.name, told.sha256, told.rows, not job.options.keep_order, digest, told.original,
-                               told.distortion, hashes, counts))  # fmt: skip
-            put_in_place(finished, job.target)
     except BaseException:
-        if ledger.find(told.sha256) is None:
-            ledger.forget_order(release.name)
+        ledger.forget_order(release.name)
         raise
+    told.neutralised = writer.neutralised
+    told.sha256 = sha256_of(finished)
+    hand_over(told, sketch, finished, job.target, ledger, release.name, digest, job.options, "rows", before_naming)
     return told

@@ -1,0 +1,79 @@
+"""How a veil is learned from files, and what it is learned from."""
+
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fairveil._utils.atomic import sha256_of
+from fairveil._utils.errors import InputError
+from fairveil.data.schema import Schema
+from fairveil.encoders import Architecture, make_architecture
+from fairveil.training import Training
+from fairveil.workflows.sampling import MOST_ROWS
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a veil is learned from a file.
+
+    sensitive: the columns to hide, beside those to which the schema gives that role. schema: as `fairveil inspect`
+    writes it; proposed from the data if None. labels: for a folder of images, a table with the columns `file` and S.
+    loss: of the adversary; "squared" hides numbers as they are, any other hides them in ranges. blind: the encoder does
+    not see S. seed: of the training; drawn if None.
+    """
+
+    sensitive: tuple[str, ...] = ()
+    schema: Path | None = None
+    labels: Path | None = None
+    loss: str = "log"
+    architecture: str = "auto"
+    cells: int | None = None
+    blind: bool = False
+    steps: int | None = None
+    rows: int = MOST_ROWS
+    seed: int | None = None
+    resume: bool = False
+    show_progress: bool = True
+
+    def files(self, source: Path) -> dict[str, Path | None]:
+        """What is read, by what it is called in messages."""
+        return {"input": source, "schema": self.schema, "table of labels": self.labels}
+
+    def plan(self, source: Path, more: dict[str, Any]) -> dict[str, Any]:
+        """What must be the same for a later run to resume this one. (A checkpoint knows the rows it was made with.)"""
+        files = [path for path in (self.schema, self.labels) if path is not None]
+        chosen = [list(self.sensitive), self.loss, self.architecture, self.cells, self.blind, self.steps, self.rows]
+        return {
+            "source": [source.name, source.stat().st_size],
+            "files": [[path.name, sha256_of(path)] for path in files],
+            "settings": chosen,
+            "seed": self.seed,
+            **more,
+            "private": {"seed": secrets.randbits(31) if self.seed is None else self.seed},
+        }
+
+    def settings(self, schema: Schema | None, seed: int, checkpoint: Path) -> dict[str, Any]:
+        """What an estimator is made with."""
+        training = Training(checkpoint=checkpoint)
+        return {
+            "architecture": self._architecture(),
+            "loss": self.loss,
+            "sees_sensitive": not self.blind,
+            "schema": schema,
+            "handle_unknown": "most_frequent",
+            "training": training if self.steps is None else replace(training, steps=self.steps),
+            "verbose": self.show_progress,
+            "random_state": seed,
+        }
+
+    def _architecture(self) -> str | Architecture:
+        """By name, with the size of its codebook if one is given."""
+        if self.cells is None:
+            return self.architecture
+        architecture = make_architecture(self.architecture)
+        if architecture is None or not hasattr(architecture, "n_cells"):
+            raise InputError(
+                "--cells is for architectures with a codebook, such as --architecture matrix or partition."
+            )
+        return replace(architecture, n_cells=self.cells)  # type: ignore[type-var]

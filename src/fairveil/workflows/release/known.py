@@ -1,0 +1,65 @@
+"""A release that a ledger knows: which input row each released row is of."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil._utils.atomic import sha256_of
+from fairveil._utils.errors import InputError
+from fairveil.auditing import AuditResult
+from fairveil.workflows.release.card import card_path, read_card
+from fairveil.workflows.release.ledger import Entry, Ledger
+
+
+@dataclass(frozen=True)
+class Known:
+    """A release that a ledger knows: its entry, and of which input row each released row is."""
+
+    ledger: Ledger
+    entry: Entry
+    veil: Path
+    order: NDArray[np.int64]
+
+    def seal(self, result: AuditResult) -> AuditResult:
+        """The result, bound to the release that it is of."""
+        subject = {"release": self.entry.sha256, "veil": self.ledger.veil_sha256, "original": self.entry.original}
+        bound = replace(result, subject=subject)
+        return replace(bound, seal=self.ledger.seal(bound.to_dict()))
+
+
+def find_known(
+    sha256: str, release: Path, original: Path, veil: str | Path | None, *, same_order: bool
+) -> Known | None:
+    """What a ledger knows of a release; None if none does, and the caller says that it has the original's order."""
+    if veil is not None:
+        if not Path(veil).is_file():
+            raise InputError(f"There is no veil {veil}.")
+        ledger = Ledger.of(Path(veil))
+        entry = ledger.find(sha256)
+        found = None if entry is None else (ledger, entry)
+    else:
+        found = Ledger.holding(sha256, [release.absolute().parent, original.absolute().parent, Path.cwd()])
+    if found is not None:
+        return _with_veil(*found, release, veil)
+    card = card_path(release)
+    shuffled = card.exists() and read_card(card)["release"]["order"] == "shuffled"
+    if same_order and not shuffled:
+        return None
+    raise InputError(
+        f"Which row of {release.name} belongs to which row of {original.name} is not known: released rows are "
+        "shuffled, and no ledger beside them tells their order. Name the veil with --veil; for a file whose rows "
+        "stand in the order of the original, pass --same-order."
+    )
+
+
+def _with_veil(ledger: Ledger, entry: Entry, release: Path, given: str | Path | None) -> Known:
+    beside = ledger.folder.with_name(ledger.folder.name.removesuffix(".ledger"))
+    path = beside if given is None else Path(given)
+    if not path.is_file() or sha256_of(path) != ledger.veil_sha256:
+        raise InputError(f"The veil with which {release.name} was made is not at {path}. Name it with --veil.")
+    order = ledger.order(entry)
+    if order is None:
+        raise InputError(f"The order of {release.name} was not kept (--forget-order): it cannot be audited.")
+    return Known(ledger, entry, path, order)

@@ -1,0 +1,55 @@
+"""What several releases of the same rows tell together."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from fairveil._utils.randomness import SystemRandom
+from fairveil.auditing import probe
+from fairveil.data.kinds import joint_labels
+from fairveil.workflows.release.job import Job
+from fairveil.workflows.sampling import sample_rows
+
+#: Rows on which several releases together are attacked.
+_MOST_ATTACKED = 20_000
+_FEWEST_ATTACKED = 200
+
+
+def together(job: Job, releases: int) -> dict[str, Any] | None:
+    """What a fresh attacker finds of S in one release, and in so many releases of the same rows side by side.
+
+    The attacker is granted that they know which rows belong together. Draws of different releases are independent given
+    the rows, so fresh draws stand for the earlier ones.
+    """
+    names = [column.name for column in job.veil.sensitive.columns]
+    if any(name not in job.source.names for name in names):
+        return {"text": "not measured, because the input does not hold S.", "releases": releases}
+    columns = [*job.columns, *(name for name in names if name not in job.columns)]
+    table, _ = sample_rows(job.source, columns, job.held_as, _MOST_ATTACKED, seed=0)
+    if table.num_rows < _FEWEST_ATTACKED:
+        return {"text": f"not measured on fewer than {_FEWEST_ATTACKED} rows.", "releases": releases}
+    truth = joint_labels(table.select(names))
+    drawn = [_drawn(job, table) for _ in range(releases)]
+    half = np.random.default_rng(0).permutation(table.num_rows)
+    found = [_found(frames, truth, half) for frames in ([drawn[0]], drawn)]
+    text = (
+        f"a fresh attacker with one release guesses {' & '.join(names)} right in {100 * found[0]:.1f} % of "
+        f"{table.num_rows // 2:,} rows, with all {releases} side by side in {100 * found[1]:.1f} %."
+    )
+    return {"text": text, "releases": releases, "one": found[0], "all": found[1]}
+
+
+def _drawn(job: Job, table: pa.Table) -> pd.DataFrame:
+    secret = table.select(job.secret_names) if job.secret_names else None
+    frame = job.veil.apply(table.select(job.released_names), secret, SystemRandom()).to_pandas()
+    numbers = frame.select_dtypes("number").columns
+    return frame.assign(**{name: frame[name].fillna(-1) for name in numbers})
+
+
+def _found(frames: Sequence[pd.DataFrame], truth: np.ndarray, order: np.ndarray) -> float:
+    wide = pd.concat([frame.add_prefix(f"{i}.") for i, frame in enumerate(frames)], axis=1)
+    train, test = order[: len(order) // 2], order[len(order) // 2 :]
+    return probe(wide.iloc[train], truth[train], wide.iloc[test], truth[test]).accuracy.value

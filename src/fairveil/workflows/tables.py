@@ -1,0 +1,299 @@
+"""Tables on disk: read to learn from, released, and laid beside their releases for an audit."""
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fairveil._utils.atomic import sha256_of
+from fairveil._utils.errors import ClippedWarning, InputError
+from fairveil.data.kinds import with_guessed_type
+from fairveil.data.schema import Schema
+from fairveil.data.sensitive import merge_groups, rare_values
+from fairveil.data.types import arrow_type, from_numbers, same_sort
+from fairveil.estimators import FairEncoder
+from fairveil.objectives.distortion import KINDS
+from fairveil.objectives.released import ReleasedBatch
+from fairveil.workflows.inspect import inspect_rows, read_schema
+from fairveil.workflows.protocol import Data, Finish, Pair, Source, Wanted
+from fairveil.workflows.reading import TableFile, is_text, open_table
+from fairveil.workflows.recipe import Recipe
+from fairveil.workflows.release.job import Job, Options, ReleaseSummary, open_veil
+from fairveil.workflows.release.known import Known
+from fairveil.workflows.release.tables import OriginalDigest, release_table
+from fairveil.workflows.release.together import together
+from fairveil.workflows.sampling import MOST_ROWS, sample_rows
+from fairveil.workflows.writing import check_target
+
+_BATCH = 65_536
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """A CSV or Parquet file."""
+
+    file: TableFile
+
+    @classmethod
+    def at(cls, path: Path) -> "TableSource":
+        """Look at a file."""
+        return cls(open_table(path))
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        return self.file.path
+
+    def digest(self) -> str:
+        """The SHA-256 of its content."""
+        return sha256_of(self.path)
+
+    def data(self, recipe: Recipe, seed: int, more: Sequence[str] = ()) -> Data:
+        """The rows to learn from, with the schema, in one pass over the file; stops where a column has no role."""
+        absent = [name for name in more if name not in self.file.names]
+        if absent:
+            raise InputError([f"{self.path.name} has no column {name!r} to be a target." for name in absent])
+        if recipe.schema is not None:
+            schema = schema_for(self.file, recipe)
+            table, _ = sample_rows(self.file, _used(schema, more), _held_as(schema), recipe.rows, seed)
+        else:
+            readable = [name for name in self.file.names if name not in self.file.nested]
+            text, rows = sample_rows(self.file, readable, {}, max(recipe.rows, MOST_ROWS), seed)
+            schema = schema_for(self.file, recipe, text, rows)
+            if text.num_rows > recipe.rows:
+                chosen = np.random.default_rng(seed).choice(text.num_rows, recipe.rows, replace=False)
+                text = text.take(pa.array(np.sort(chosen)))
+            table = self.file.typed(text.select(_used(schema, more)), _held_as(schema))
+        sensitive = {column.name: column for column in schema.columns if column.role == "sensitive"}
+        rare = rare_values(merge_groups(table.select(list(sensitive)), sensitive))
+        if rare:
+            raise InputError(rare)
+        # Numbers that stand for dates are given as dates: an estimator compares types with the schema's.
+        table = _as_told(table, {column.name: column.type for column in schema.columns})
+        return Data(table, None, schema, table.num_rows)
+
+    def release(self, encoder: FairEncoder, veil: Path, target: Path, options: Options, finish: Finish) -> None:
+        """Write a censored copy."""
+        if not isinstance(encoder.veil_.schema, Schema):
+            raise InputError("This veil was fitted to images: give a folder of them.")
+        self._check_types(encoder.veil_.schema)
+        job = Job(self.file, encoder, veil, check_target(target), options)
+
+        def named(told: ReleaseSummary) -> None:
+            finish(told, together(job, told.earlier_releases + 1) if told.earlier_releases else None)
+
+        release_table(job, named)
+
+    def _check_types(self, schema: Schema) -> None:
+        """Refuse a Parquet file with dates where the schema has numbers, and the like. (CSV cells are read by it.)"""
+        wrong = [
+            f"Column {column.name!r} of {self.path.name} holds {self.file.types.get(column.name, 'plain')} values, not "
+            f"{column.held_as} as in the veil. Convert it as it was when the veil was fitted."
+            for column in schema.columns
+            if self.file.kind == "parquet" and column.role != "drop" and column.family == "number"
+            and column.name in self.file.names and not same_sort(self.file.types.get(column.name), column.type)
+        ]  # fmt: skip
+        if wrong:
+            raise InputError(wrong)
+
+    def pair(self, release: Source, known: Known | None, wanted: Wanted) -> Pair:
+        """The rows of a release beside those of this file, from which it was made, each file read once."""
+        if not isinstance(release, TableSource):
+            raise InputError(f"{release.path} is a folder, and {self.path.name} a table. Give what belongs together.")
+        absent = [name for name in wanted.columns if name not in self.file.names]
+        if absent:
+            raise InputError([f"{self.path.name} has no column {name!r}." for name in absent])
+        after, before = release.file, self.file
+        shared = [name for name in after.names if name in before.names]
+        columns = list(dict.fromkeys([*shared, *wanted.columns]))
+        released, truth = (
+            _sampled(after, before, columns) if known is None else _known_rows(after, before, columns, known)
+        )
+        hidden = {*wanted.sensitive, wanted.person}
+        return Pair(
+            released,
+            truth.select(list(wanted.sensitive)),
+            {name: truth[name] for name in wanted.targets},
+            truth.select([name for name in shared if name not in hidden]) if shared else None,
+            None if wanted.person is None else truth[wanted.person],
+        )
+
+
+def schema_for(file: TableFile, recipe: Recipe, text: pa.Table | None = None, rows: int = 0) -> Schema:
+    """The schema of a file with the sensitive columns marked; every column must have a role.
+
+    text, rows: rows of the file to propose a schema from, where the recipe names none, and how many the file has.
+    """
+    if recipe.schema is not None:
+        schema = read_schema(recipe.schema)
+        for name in recipe.sensitive:
+            schema = schema.edit(name, role="sensitive")
+    else:
+        assert text is not None
+        inspection = inspect_rows(file, text, rows, recipe.sensitive)
+        undecided = [f"Column {f.column.name!r} has {note}" for f in inspection.found if f.column.role is None
+                     for note in f.notes[-1:]]  # fmt: skip
+        if undecided:
+            advice = f"Run: fairveil inspect {file.path.name} -o schema.yaml, decide, and pass --schema schema.yaml."
+            raise InputError([*undecided, advice])
+        schema = inspection.schema()
+    problems = [f"Column {name!r} of {file.path.name} has no role: it is not in the schema." for name in file.names
+                if name not in schema.names]  # fmt: skip
+    problems += [f"The schema has a column {column.name!r}, which {file.path.name} lacks." for column in schema.columns
+                 if column.role != "drop" and column.name not in file.names]  # fmt: skip
+    if not any(column.role == "sensitive" for column in schema.columns):
+        problems.append("Nothing is to be hidden: name a column with --sensitive, or give one that role in the schema.")
+    if problems:
+        raise InputError(problems)
+    # In the order of the file, as it will be released.
+    return Schema(tuple(schema[name] for name in file.names), schema.dependencies)
+
+
+def _used(schema: Schema, more: Sequence[str]) -> list[str]:
+    """The columns that are read to learn from."""
+    used = [column.name for column in schema.columns if column.role != "drop"]
+    return [*used, *(name for name in more if name not in used)]
+
+
+def _held_as(schema: Schema) -> dict[str, str]:
+    return {column.name: column.held_as for column in schema.columns}
+
+
+def _as_told(table: pa.Table, types: Mapping[str, str | None]) -> pa.Table:
+    """Numbers that stand for dates, times or decimals as what they are."""
+    return pa.table({
+        name: from_numbers(table[name], arrow_type(kind)) if (kind := types.get(name)) else table[name]
+        for name in table.column_names
+    })  # fmt: skip
+
+
+def _sampled(after: TableFile, before: TableFile, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """Rows of two files of one order: the same ones of both."""
+    released, count = sample_rows(after, after.names, {}, MOST_ROWS, seed=0)
+    truth, others = sample_rows(before, columns, {}, MOST_ROWS, seed=0)
+    if count != others:
+        raise InputError(_UNEQUAL.format(after.path.name, before.path.name))
+    return _guessed(after, released), _guessed(before, truth)
+
+
+_UNEQUAL = "{} and {} do not have equally many rows."
+
+
+def _known_rows(after: TableFile, before: TableFile, columns: Sequence[str], known: Known) -> tuple[pa.Table, pa.Table]:
+    """Rows of a release that a ledger knows, and the rows from which they were made.
+
+    Stops if the original holds other rows than those of the release, or holds them in another order: the ledger knows a
+    digest of them, and how far the release is from them.
+    """
+    job = Job(before, open_veil(known.veil), known.veil, after.path, Options())
+    if any(name not in before.names for name in job.columns):
+        raise InputError(_OTHER_ROWS.format(before.path.name, after.path.name))
+    rows = known.entry.rows
+    some = np.arange(rows)
+    if rows > MOST_ROWS:
+        some = np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
+    held_as = {name: held for name, held in job.held_as.items() if name not in _passed(job.schema)}
+    digest = OriginalDigest(job, known.ledger.key)
+    wanted = list(dict.fromkeys([*columns, *job.columns]))
+    try:
+        truth, found = take_from(before, wanted, known.order[some], held_as, digest.add)
+    except InputError as error:
+        raise InputError([_OTHER_ROWS.format(before.path.name, after.path.name), *error.problems]) from None
+    if digest.hex() != known.entry.original:
+        raise InputError(_OTHER_ROWS.format(before.path.name, after.path.name))
+    released, count = take_from(after, after.names, some, held_as)
+    if count != rows or found != rows:
+        raise InputError(_UNEQUAL.format(after.path.name, before.path.name))
+    if known.entry.distortion and job.distortion is not None:
+        _refuse_other_distortion(known, job, after, released, truth)
+    truth = _with(truth, job.veil.sensitive.merged(truth.select(job.sensitive_names)))
+    types = {column.name: column.type for column in (*job.schema.columns, *job.veil.sensitive.columns)}
+    told = [_guessed(file, _as_told(table, types), set(held_as))
+            for file, table in ((after, released), (before, truth.select(list(columns))))]  # fmt: skip
+    return told[0], told[1]
+
+
+def _with(table: pa.Table, columns: pa.Table) -> pa.Table:
+    """A table with some of its columns replaced."""
+    return pa.table({name: (columns if name in columns.column_names else table)[name] for name in table.column_names})
+
+
+_OTHER_ROWS = (
+    "{} is not the table from which {} was made, or its rows were changed or sorted since. Give the file that was "
+    "released. Nothing was written."
+)
+
+
+def _passed(schema: Schema) -> set[str]:
+    return {column.name for column in schema.columns if column.role == "pass" and column.type is None}
+
+
+def _refuse_other_distortion(known: Known, job: Job, after: TableFile, released: pa.Table, truth: pa.Table) -> None:
+    """Stop an audit of rows that are not as far apart as the ledger says; of each kind of column."""
+    assert job.distortion is not None
+    seen = [column.name for column in job.schema.seen]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ClippedWarning)
+        written = job.encoded(_without_apostrophes(released.select(seen))).original
+        exact = job.encoded(truth.select(seen)).original
+    parts = job.distortion.realised(ReleasedBatch(written, written[:, job.schema.layout.grouped]), exact).double()
+    for kind, spent in zip(KINDS, parts.T, strict=True):
+        expected, found = known.entry.distortion[kind], float(spent.mean())
+        error = float(spent.std()) / math.sqrt(len(spent)) if len(spent) < known.entry.rows else 0.0
+        if abs(found - expected) > 5.0 * error + 1e-3 * (0.01 + expected):
+            raise InputError(
+                f"The distortion between {after.path.name} and {job.source.path.name} ({kind} columns) is {found:.4g}, "
+                f"where the ledger says {expected:.4g}: the rows do not belong together. Nothing was written."
+            )
+
+
+def _without_apostrophes(table: pa.Table) -> pa.Table:
+    """Texts without the apostrophe that keeps spreadsheets from running them."""
+    return pa.table({
+        name: pc.replace_substring_regex(table[name], r"^'(\s*[=+\-@\t\r\n\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])", r"\1")
+        if is_text(table[name].type) else table[name]
+        for name in table.column_names
+    })  # fmt: skip
+
+
+def take_from(
+    file: TableFile,
+    columns: Sequence[str],
+    places: NDArray[np.int64],
+    held_as: Mapping[str, str] | None = None,
+    see: Callable[[pa.Table], Any] = lambda table: None,
+) -> tuple[pa.Table, int]:
+    """The rows of a file at these places, in this order, and how many rows it has.
+
+    held_as: what columns of CSV files hold; text where it says nothing. see: is shown all rows, table by table.
+    """
+    wanted = np.argsort(places, kind="stable")
+    ordered = places[wanted]
+    found, start = [], 0
+    for table in file.batches(columns, held_as or {}, _BATCH):
+        see(table)
+        low, high = np.searchsorted(ordered, [start, start + table.num_rows])
+        found.append(table.take(pa.array(ordered[low:high] - start)))
+        start += table.num_rows
+    if not found or (len(ordered) and ordered[-1] >= start):
+        raise InputError(f"{file.path.name} has fewer rows than the release was made from.")
+    back = np.empty_like(wanted)
+    back[wanted] = np.arange(len(wanted))
+    return pa.concat_tables(found).take(pa.array(back)).combine_chunks(), start
+
+
+def _guessed(file: TableFile, table: pa.Table, known: set[str] | None = None) -> pa.Table:
+    """Columns of a CSV file whose types nobody told, by their cells; of Parquet, by their types in the file."""
+    if file.kind == "parquet":
+        types = {name: str(kind) for name, kind in file.types.items() if name not in (known or ())}
+        return _as_told(table, types)
+    return pa.table({
+        name: table[name] if name in (known or ()) else with_guessed_type(table[name]) for name in table.column_names
+    })  # fmt: skip
