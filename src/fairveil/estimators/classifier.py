@@ -270,6 +270,7 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
             "upper": achieved.upper,
             "held_out_rows": achieved.rows,
             "met": achieved.met,
+            "advantage": self.history_.advantage,
         }
 
     @property

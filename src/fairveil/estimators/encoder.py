@@ -268,6 +268,7 @@ class FairEncoder(TableTransformer):
             "continuous": achieved.parts["continuous"].mean,
             "held_out_rows": achieved.rows,
             "met": achieved.met,
+            "advantage": self.history_.advantage,
         }
 
     @property

@@ -2,9 +2,11 @@
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import pandas as pd
+from matplotlib.figure import Figure
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -13,6 +15,8 @@ from fairveil._utils.errors import BudgetNotMet, BudgetWarning, InputError, must
 from fairveil.estimators.classifier import FairClassifier
 from fairveil.estimators.encoder import FairEncoder
 from fairveil.estimators.inputs import Budget
+from fairveil.report.charts import frontier_figure
+from fairveil.report.page import write_frontier
 
 
 def _releases(frontier: "FairFrontier") -> bool:
@@ -36,7 +40,8 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     points_ : DataFrame
-        One row per budget and seed: what was achieved, its upper bound, and whether the budget is met.
+        One row per budget and seed: what was achieved, its upper bound, whether the budget is met, and what the
+        adversaries of the training gained over guessing on validation rows (which is not a measure of leakage).
     estimators_ : list
         The fitted estimators, in the order of `points_`.
 
@@ -104,6 +109,24 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise BudgetNotMet(f"The budget of {budget} is not met: the upper bound on what was achieved is "
                                f"{self.points_['upper'][found[0]]:.4g}.")  # fmt: skip
         return self.estimators_[found[0]]
+
+    def plot(self) -> Figure:
+        """A picture of all points: what each budget was spent on, and what training adversaries still gained."""
+        return frontier_figure(self._shown())
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the picture and the table of all points as one page."""
+        write_frontier(self._shown(), self.estimator._varied, Path(path))
+
+    def _shown(self) -> list[dict[str, Any]]:
+        """Points as plain values; of a budget by kind, the sum."""
+        check_is_fitted(self, "points_")
+        rows = self.points_.rename(columns={"distortion": "achieved", "loss": "achieved"}).to_dict("records")
+        return [
+            {**row, "shown": str(row["budget"]),
+             "budget": sum(row["budget"].values()) if isinstance(row["budget"], dict) else row["budget"]}
+            for row in rows
+        ]  # fmt: skip
 
     @available_if(_releases)  # type: ignore[untyped-decorator]
     def transform(self, X: Any, *, budget: Budget | None = None, sensitive_features: Any = None) -> Any:

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -28,7 +29,7 @@ def leakage_picture(attacks: Rows) -> str:
         axes.set_xlabel("accuracy" if measure == "accuracy" else "share of the variance explained")
         axes.set_title(_plain(str(name)), fontsize=10)
         axes.grid(axis="x", alpha=0.3)
-    return _data_uri(figure)
+    return data_uri(figure)
 
 
 def utility_picture(tasks: Rows) -> str:
@@ -47,7 +48,7 @@ def utility_picture(tasks: Rows) -> str:
     axes.set_xlabel("accuracy (R² for numbers) on test rows")
     axes.grid(axis="x", alpha=0.3)
     axes.legend(fontsize=7)
-    return _data_uri(figure)
+    return data_uri(figure)
 
 
 def parity_picture(tasks: Rows, leakage: Rows) -> str:
@@ -69,7 +70,7 @@ def parity_picture(tasks: Rows, leakage: Rows) -> str:
     axes.axvline(0.0, color="grey", ls=":")
     axes.set_xlabel("ΔDemP between groups on test rows")
     axes.grid(axis="x", alpha=0.3)
-    return _data_uri(figure)
+    return data_uri(figure)
 
 
 def group_picture(rates: Rows) -> str:
@@ -92,7 +93,31 @@ def group_picture(rates: Rows) -> str:
         axes.grid(axis="x", alpha=0.3)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
-    return _data_uri(figure)
+    return data_uri(figure)
+
+
+def frontier_figure(points: Rows) -> Figure:
+    """What each budget was spent on, and what the adversaries of the training still gained on validation rows."""
+    figure = Figure(figsize=(9.6, 4.0), layout="constrained")
+    spent, leak = figure.subplots(1, 2)
+    for row in points:
+        colour, filled = ("C0", "C0") if row["met"] else ("C3", "none")
+        above = max(row["upper"] - row["achieved"], 0.0) if math.isfinite(row["upper"]) else 0.0
+        spent.errorbar(row["budget"], row["achieved"], yerr=[[0.0], [above]], fmt="o", color=colour, mfc=filled,
+                       capsize=3)  # fmt: skip
+        leak.plot(row["achieved"], row["advantage"], "o", color=colour, mfc=filled)
+        leak.annotate(f"{row['budget']:g}", (row["achieved"], row["advantage"]), fontsize=7,
+                      textcoords="offset points", xytext=(4, 4))  # fmt: skip
+    ends = [0.0, max(row["budget"] for row in points)]
+    spent.plot(ends, ends, color="grey", ls=":", label="the budget")
+    spent.set(xlabel="budget", ylabel="achieved on held-out rows, and its upper bound")
+    spent.legend(fontsize=8)
+    leak.axhline(0.0, color="grey", ls=":", label="guessing")
+    leak.set(xlabel="achieved on held-out rows", ylabel="gain of training adversaries (units of their loss)")
+    leak.legend(fontsize=8)
+    for axes in (spent, leak):
+        axes.grid(alpha=0.3)
+    return figure
 
 
 def _once(tasks: Rows) -> Rows:
@@ -114,7 +139,8 @@ def _plain(text: str) -> str:
     return short.replace("$", r"\$")
 
 
-def _data_uri(figure: Figure) -> str:
+def data_uri(figure: Figure) -> str:
+    """A figure as a PNG inside a page."""
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=110, format="png")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -7,7 +7,14 @@ from typing import Any
 import jinja2
 
 from fairveil._utils.atomic import write_atomic
-from fairveil.report.charts import group_picture, leakage_picture, parity_picture, utility_picture
+from fairveil.report.charts import (
+    data_uri,
+    frontier_figure,
+    group_picture,
+    leakage_picture,
+    parity_picture,
+    utility_picture,
+)
 
 #: Counts below this are not shown: a page is handed on, and a count of three may be a person.
 FEWEST_SHOWN = 10
@@ -25,6 +32,15 @@ def write_page(audit: dict[str, Any], path: Path) -> None:
     """Write the page; the file appears whole or not at all."""
     page = render_page(audit)
     if not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to.")
+    write_atomic(path, page.encode())
+
+
+def write_frontier(points: list[dict[str, Any]], varied: str, path: Path) -> None:
+    """A frontier as one page: its picture and its table. varied: what its points differ in."""
+    template = _TEMPLATES.get_template("frontier.html.j2")
+    page = template.render(points=points, varied=varied, picture=data_uri(frontier_figure(points)), number=shown_number)
+    if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to.")
     write_atomic(path, page.encode())
 

@@ -36,6 +36,12 @@ class History:
 
     rounds: tuple[Round, ...] = ()
 
+    @property
+    def advantage(self) -> float:
+        """Of one member: what its training adversaries gained over guessing when its encoder was chosen."""
+        chosen = [r for r in self.rounds if r.chosen] or list(self.rounds)
+        return chosen[-1].training_advantage if chosen else float("nan")
+
     def to_frame(self) -> pd.DataFrame:
         """One row a round and member."""
         return pd.DataFrame([asdict(r) for r in self.rounds])
