@@ -1,7 +1,6 @@
 """The estimators on small tables: frames in and out, S in every form, tasks, reproducibility, files."""
 
 import copy
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -19,8 +18,7 @@ from fairveil.estimators.training import split_rows
 from fairveil.objectives import make_distortion
 from fairveil.objectives.released import ReleasedBatch
 from fairveil.training.confidence_bound import DRAWS
-from fairveil.training.game import Game
-from helpers import QUICK, SMALL, people
+from helpers import QUICK, people
 
 
 def quick(budget=50.0, **settings):
@@ -134,69 +132,6 @@ def test_sees_sensitive_needs_s_and_the_other_refuses_it(small, fitted):
         sees.transform(X, sensitive_features=S["sex"][:-1])
     with pytest.raises(fv.InputError, match="S is not seen here"):
         fitted.transform(X, sensitive_features=S["sex"])
-
-
-@pytest.fixture(scope="module")
-def telling():
-    """A column that tells S in nine rows of ten, and one that does not."""
-    generator = np.random.default_rng(0)
-    s = generator.integers(0, 2, 3000)
-    told = np.where(generator.random(3000) < 0.9, s, 1 - s)
-    return pd.DataFrame({"told": np.array(["x", "y"])[told], "other": generator.choice(list("uvw"), 3000)}), s
-
-
-SHORT = fv.Training(steps=150, batch_size=512, adversary_hidden=((32,),), rounds=5)
-
-
-@pytest.mark.parametrize("loss", ["log", "zero_one", fv.AlphaLoss(0.5), fv.AlphaLoss(3.0)])
-def test_every_loss_hides_s(telling, loss):
-    X, s = telling
-    encoder = quick(0.6, loss=loss, architecture=SMALL, training=SHORT).fit(X, sensitive_features=s)
-    released = encoder.transform(X)
-    assert abs(np.corrcoef(X["told"] == "y", s)[0, 1]) > 0.75  # the control
-    assert abs(np.corrcoef(released["told"] == "y", s)[0, 1]) < 0.25
-    assert (released["other"] != X["other"]).mean() < 0.25  # what tells nothing need not be changed
-
-
-@pytest.mark.parametrize("constraint", ["penalty", fv.Penalty(rho=20.0), "augmented_lagrangian"])
-def test_every_constraint_holds_a_bound_that_binds(telling, constraint):
-    """Without a constraint the same game spends more than twice as much (see the control)."""
-    X, s = telling
-    settings = {"architecture": SMALL, "training": SHORT, "unmet": "warn"}
-    free = quick(5.0, constraint=constraint, **settings).fit(X, sensitive_features=s)
-    bound = quick(0.2, constraint=constraint, **settings).fit(X, sensitive_features=s)
-    assert free.distortion_.mean > 0.4
-    assert bound.distortion_.mean > 0.05
-    assert bound.distortion_.met
-
-
-def test_a_task_by_class_number_or_several(small, monkeypatch):
-    X, S, y = small
-    seen = []
-    begin = Game.__init__
-
-    def noted(self, problem, *given):
-        begin(self, problem, *given)
-        seen.append([(type(task.loss).__name__, task.outputs) for task in problem.tasks])
-
-    monkeypatch.setattr(Game, "__init__", noted)
-    for target in (y, X["height"], pd.DataFrame({"hired": y, "height": X["height"], "town": S["region"]})):
-        quick(target_weight=0.5).fit(X, target, sensitive_features=S["sex"])
-    assert seen == [[("LogLoss", 2)], [("SquaredLoss", 1)], [("LogLoss", 2), ("SquaredLoss", 1), ("LogLoss", 3)]]
-
-
-@pytest.mark.parametrize("settings", [{}, {"sees_sensitive": True, "architecture": "transport"}])
-def test_a_task_of_no_weight_is_no_task(small, settings):
-    X, S, y = small
-    shown = S["sex"] if settings else None
-    universal = quick(**settings).fit(X, sensitive_features=S["sex"])
-    weightless = quick(target_weight=0.0, **settings).fit(X, y, sensitive_features=S["sex"])
-    pd.testing.assert_frame_equal(weightless.transform(X, sensitive_features=shown),
-                                  universal.transform(X, sensitive_features=shown))  # fmt: skip
-    weighed = quick(target_weight=5.0, **settings).fit(X, y, sensitive_features=S["sex"])
-    learned = [encoder.veil_.encoder.state_dict() for encoder in (universal, weightless, weighed)]
-    assert all(torch.equal(learned[0][name], learned[1][name]) for name in learned[0])
-    assert any(not torch.equal(learned[0][name], learned[2][name]) for name in learned[0])
 
 
 def test_the_papers_soft_release(small):
@@ -316,41 +251,6 @@ def test_every_parameter_that_is_no_code_survives_a_file(tmp_path, small):
     )
 
 
-def test_pickle_and_frontier_share_one_path(small):
-    X, S, _ = small
-    frontier = FairFrontier(FairEncoder(training=QUICK, verbose=False, random_state=0), [20.0, 50.0]).fit(
-        X, sensitive_features=S["sex"]
-    )
-    alone = quick(50.0).fit(X, sensitive_features=S["sex"])
-    point = frontier.at(50.0)
-    for a, b in zip(point.veil_.encoder.parameters(), alone.veil_.encoder.parameters(), strict=True):
-        torch.testing.assert_close(a, b, atol=2e-3, rtol=0)
-    again = pickle.loads(pickle.dumps(point))
-    pd.testing.assert_frame_equal(again.transform(X), point.transform(X))
-    assert frontier.points_["met"].all()
-    pd.testing.assert_frame_equal(frontier.transform(X, budget=20.0), frontier.at(20.0).transform(X))
-    with pytest.raises(fv.InputError, match="no point with budget 3"):
-        frontier.at(3.0)
-
-
-def test_frontier_marks_points_that_are_not_met():
-    X, S, _ = people(2000)
-    never_learns = fv.AugmentedLagrangian(rho=1e-9, rate=0.0)
-    frontier = FairFrontier(
-        FairEncoder(constraint=never_learns, training=QUICK, verbose=False, random_state=0), [0.01, 50.0], n_seeds=2
-    )
-    with pytest.warns(fv.BudgetWarning, match=r"not met on held-out rows: \[0.01\]"):
-        frontier.fit(X, sensitive_features=S["sex"])
-    assert frontier.points_["met"].tolist() == [False, False, True, True]
-    assert frontier.points_["seed"].tolist() == [0, 1, 0, 1]
-    with pytest.raises(fv.BudgetNotMet):
-        frontier.at(0.01)
-    a, b = frontier.at(50.0, seed=0), frontier.at(50.0, seed=1)
-    assert any(
-        not torch.equal(p, q) for p, q in zip(a.veil_.encoder.parameters(), b.veil_.encoder.parameters(), strict=True)
-    )
-
-
 def test_an_edited_schema_is_obeyed(small):
     X, S, _ = small
     schema = Schema.infer(X).edit("role", role="drop").edit("skill", role="keep")
@@ -466,16 +366,6 @@ def test_a_failed_fit_leaves_no_older_veil(small):
     with pytest.raises(fv.BudgetNotMet, match=r"None of the budgets is met|before anything is hidden"):
         frontier.set_params(budgets=[1e-6]).fit(X, sensitive_features=S["sex"])
     assert not hasattr(frontier, "points_")
-
-
-def test_frontier_fit_transform_that_sees_s_takes_the_most_changed_point(small):
-    X, S, _ = small
-    frontier = FairFrontier(
-        FairEncoder(sees_sensitive=True, training=QUICK, verbose=False, random_state=0), [60.0, 50.0]
-    )
-    released = frontier.fit_transform(X, sensitive_features=S["sex"])
-    best = frontier.points_.loc[frontier.points_["distortion"].idxmax(), "budget"]
-    pd.testing.assert_frame_equal(released, frontier.transform(X, budget=best, sensitive_features=S["sex"]))
 
 
 def test_one_budget_by_kind_on_a_table_of_numbers():
