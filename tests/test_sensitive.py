@@ -98,7 +98,7 @@ def test_small_groups_are_told_and_merged(tmp_path, run):
     frame.to_csv(tmp_path / "people.csv", index=False)
     at, schema = tmp_path / "people.csv", tmp_path / "schema.yaml"
     [found] = [f for f in inspect_file(open_table(at), ("origin",)).found if f.column.name == "origin"]
-    assert "3 groups of fewer than 20 rows (33 rows" in found.notes[0]
+    assert "3 group(s) of fewer than 20 rows (33 rows" in found.notes[0]
     assert "farthest" not in str(found)  # what three rows hold is not written down
     assert run("inspect", at, "-s", "origin", "-o", schema)[0] == 0
     code, told = run("fit", at, "--schema", schema, "--budget", "1e6", "--steps", 5, "-o", tmp_path / "a.veil",

@@ -120,7 +120,7 @@ def test_no_file_lists_a_value_of_s_that_few_rows_hold(tmp_path):
         encoder.save(tmp_path / "sex.veil")
     path = write(tmp_path, frame.assign(sex=sex))
     recipe = Recipe(("sex",), architecture="feedforward", steps=10**6, show_progress=False)
-    with pytest.raises(InputError, match=r"'sex' has values that fewer than 10 rows hold"):  # before it is trained
+    with pytest.raises(InputError, match=r"'sex' has 1 group\(s\) of fewer than 20 rows"):  # before it is trained
         fit_file(path, tmp_path / "sex.veil", 1e5, recipe)
     assert [p.name for p in tmp_path.iterdir()] == ["people.csv"]
 

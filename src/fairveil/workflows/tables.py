@@ -140,6 +140,9 @@ def schema_for(file: TableFile, recipe: Recipe, text: pa.Table | None = None, ro
         inspection = inspect_rows(file, text, rows, recipe.sensitive)
         undecided = [f"Column {f.column.name!r} has {note}" for f in inspection.found if f.column.role is None
                      for note in f.notes[-1:]]  # fmt: skip
+        # To merge groups is for the curator to decide, by editing or accepting a schema.
+        undecided += [f"The sensitive column {f.column.name!r} has {f.notes[0]}" for f in inspection.found
+                      if f.column.role == "sensitive" and f.column.rare]  # fmt: skip
         if undecided:
             advice = f"Run: fairveil inspect {file.path.name} -o schema.yaml, decide, and pass --schema schema.yaml."
             raise InputError([*undecided, advice])
