@@ -60,8 +60,9 @@ def knn_mutual_information(x: ArrayLike, s: ArrayLike, k: int = 5) -> float:
 def mixed_mutual_information(x: ArrayLike, s: ArrayLike, k: int = 5) -> float:
     """I(X; S) in nats for a discrete S and an X that may be continuous, discrete or both (Ross 2014, Gao et al. 2017).
 
-    For each sample: the distance to its k-th neighbour within its class, and how many samples of any class are nearer;
-    both are taken at distance 0 where samples tie. The common radius cancels most of the bias of the entropies.
+    For each sample: the distance to its k-th neighbour within its class, and how many other samples, of its class and
+    of any class, lie within that distance or exactly at it. Where distances tie, more than k of the class do; to count
+    ties on one side only would take them for information. The common radius cancels most of the bias of the entropies.
 
     >>> x = np.repeat([0.0, 1.0], 500)
     >>> abs(mixed_mutual_information(x, x) - math.log(2)) < 0.01  # X is S: log 2, however many ties
@@ -75,15 +76,12 @@ def mixed_mutual_information(x: ArrayLike, s: ArrayLike, k: int = 5) -> float:
         inside = codes == value
         _check_k(k, int(inside.sum()))
         radius[inside] = _kth_distance(points[inside], points[inside], k, same=True)
-    ties = radius == 0
-    near = np.full(n, float(k))
+    reach = radius * (1.0 + 1e-9)  # ties are ties in spite of rounding
+    near = np.empty(n)
     for value in range(classes):
-        tied = ties & (codes == value)
-        if tied.any():
-            near[tied] = _count_within(points[tied], points[codes == value], np.zeros(int(tied.sum())))
-    # Strictly nearer than the k-th neighbour, counting the sample itself; all that coincide where that distance is 0.
-    reach = np.where(ties, 0.0, np.nextafter(radius, 0.0) * (1.0 - 1e-12))
-    around = _count_within(points, points, reach)
+        inside = codes == value
+        near[inside] = np.maximum(_count_within(points[inside], points[inside], reach[inside]) - 1.0, k)
+    around = np.maximum(_count_within(points, points, reach) - 1.0, near)
     terms = special.digamma(near) - special.digamma(sizes[codes]) - special.digamma(around)
     return float(special.digamma(n) + terms.mean())
 
@@ -283,8 +281,7 @@ def _count_within(points: Array, among: Array, radius: Array) -> Array:
         counts = cKDTree(among).query_ball_point(points, radius, return_length=True, workers=-1)
         return np.asarray(counts, dtype=np.float64)
     scale = float(np.abs(among).max()) ** 2 + 1e-300
-    limit = radius**2
-    limit = limit + np.where(limit == 0, 1e-12 * scale, 0.0)
+    limit = radius**2 + 1e-12 * scale  # the product below loses digits to cancellation
     # |a - b|^2 <= r^2, with what belongs to one point alone brought to its side: one product and one comparison a pair.
     doubled, lengths = 2.0 * among.T, (among**2).sum(axis=1)
     reach = (points**2).sum(axis=1) - limit

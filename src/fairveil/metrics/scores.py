@@ -55,7 +55,7 @@ def roc_auc(
     """Area under the ROC curve of a binary truth, with DeLong's interval.
 
     >>> f"{roc_auc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]):.2f}"
-    '0.75 [0.06, 1.00]'
+    '0.75 [0.00, 1.00]'
     """
     scores, told = same_length(score=score, truth=truth)
     positive = told.astype(bool)
@@ -65,11 +65,40 @@ def roc_auc(
         raise InputError("The AUC needs rows of both classes.")
     value, below, above = _placements(scores.astype(np.float64), positive, mass)
     sides = [(below, mass[positive]), (above, mass[~positive])]
-    parts = [_variance(part, side, value) for part, side in sides]
-    half = float(stats.norm.ppf(0.5 + check_confidence(confidence) / 2) * np.sqrt(sum(parts)))
-    if not sum(parts):  # perfectly told apart (or not at all): what so few rows can show
-        half = 1.0 - ((1.0 - confidence) / 2) ** (1.0 / min(effective_rows(side, len(side)) for _, side in sides))
-    return Estimate(value, max(0.0, value - half), min(1.0, value + half), len(scores))
+    variance = sum(_variance(part, side, value) for part, side in sides)
+    sizes = [effective_rows(side, len(side)) for _, side in sides]
+    low, high = _auc_interval(value, variance, min(sizes), max(sizes), check_confidence(confidence))
+    return Estimate(value, low, high, len(scores))
+
+
+#: A class of fewer rows is too small for its own spread to be believed.
+_FEW = 200
+_AREAS = np.linspace(0.0, 1.0, 2001)
+
+
+def _auc_interval(value: float, variance: float, few: float, many: float, confidence: float) -> tuple[float, float]:
+    """All areas that lie within z standard errors of the one observed.
+
+    The error is DeLong's or, for classes of few rows where it is larger, that of Hanley and McNeil at the area in
+    question (Newcombe 2006): DeLong's is estimated from the rows, and two or seven rows say little of their own spread.
+    """
+    z = float(stats.t.ppf(0.5 + confidence / 2, max(few - 1.0, 1.0)))
+    ends = [value - z * np.sqrt(variance), value + z * np.sqrt(variance)]
+    if few < _FEW:
+        error = np.sqrt(np.maximum(variance, _hanley_mcneil(_AREAS, few, many)))
+        inside = _AREAS[np.abs(_AREAS - value) <= z * error]
+        ends += [float(end) for end in inside[[0, -1]]] if len(inside) else []
+    if value in (0.0, 1.0):  # what so few rows can show of classes that do not mix
+        rare = 1.0 - ((1.0 - confidence) / 2) ** (1.0 / few)
+        ends += [value - rare, value + rare]
+    return max(0.0, float(min(ends))), min(1.0, float(max(ends)))
+
+
+def _hanley_mcneil(areas: Array, rows: float, others: float) -> Array:
+    """The variance of an AUC whose true value is each of these, with Newcombe's symmetric sizes."""
+    mean = (rows + others) / 2
+    inner = 2 * mean - 1 - (3 * mean - 3) / ((2 - areas) * (1 + areas))
+    return np.asarray(areas * (1 - areas) * np.maximum(inner, 0.0) / (rows * others))
 
 
 def _variance(placements: Array, mass: Array, mean: float) -> float:
