@@ -55,7 +55,7 @@ def test_an_audit_has_all_its_parts(result):
     assert result.controls.set_index("control")["passed"].to_dict() == {
         "original data": True, "planted leak": True, "shuffled S": True,
     }  # fmt: skip
-    assert set(result.attacks["view"]) == {"values", "details", "everything", "original"}
+    assert set(result.attacks["view"]) == {"values", "details", "everything", "codes", "original"}
     assert result.leakage["accuracy"].iloc[0] >= result.attacks.query("view != 'original'")["accuracy"].max() - 1e-12
     assert result.max_advantage == result.leakage["advantage"].iloc[0]
     tasks = result.tasks.set_index(["target", "model", "tested_on"])
@@ -73,7 +73,7 @@ def test_an_audit_has_all_its_parts(result):
 @pytest.mark.parametrize(("images", "others"), [(False, set()), (True, {"CNN"})])
 def test_the_controls_of_a_quick_audit_are_run_by_several_families(images, others):
     names = {attacker.name for attacker in battery("quick", images=images) if attacker.checks}
-    assert names == {"linear", "LightGBM", "sparse linear"} | others
+    assert names == {"linear", "LightGBM", "sparse linear", "crosses"} | others
 
 
 def test_json_reads_back_the_same(result, tmp_path):

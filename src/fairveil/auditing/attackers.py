@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from fairveil._utils.errors import InputError, must_be
+from fairveil.auditing.crosses import Crosses
 from fairveil.auditing.networks import FILTERS, Network
 from fairveil.metrics import log_loss
 
@@ -258,6 +259,9 @@ def battery(profile: Profile, *, images: bool = False) -> list[Attacker]:
     def sparse(classes: int | None, seed: int) -> list[Model]:
         return [Sparse(classes, (1, 3, 10, 30, 100), seed)]
 
+    def crosses(classes: int | None, seed: int) -> list[Model]:
+        return [Crosses(classes, seed)]
+
     def network(hidden: tuple[int, ...], number: int, images: bool = False) -> Callable[..., list[Model]]:
         epochs = 15 if not full else 40
         return lambda classes, seed: [
@@ -277,6 +281,7 @@ def battery(profile: Profile, *, images: bool = False) -> list[Attacker]:
         Attacker("nearest neighbours", "values", neighbours),
         *networks,
         Attacker("sparse linear", "everything", sparse, checks=True),
+        Attacker("crosses", "codes", crosses, checks=True),
         Attacker("LightGBM", "details", boosting),
         Attacker("LightGBM", "everything", boosting),
     ]

@@ -21,6 +21,8 @@ from fairveil.auditing.inputs import (
     Target,
     check_all,
     check_parts,
+    distance_from_usual,
+    in_quarters,
     joint_target,
     make_target,
     read_clusters,
@@ -30,7 +32,17 @@ from fairveil.auditing.inputs import (
 from fairveil.auditing.mutual_information import Channel, LogDensity, information_row
 from fairveil.auditing.protocol import Attempt, Evidence, Parts, Terms, attempt, split_rows
 from fairveil.auditing.result import AuditResult
-from fairveil.auditing.scoring import Truth, added, attack_row, flat, p_values, strongest, worst_gap
+from fairveil.auditing.scoring import (
+    Tried,
+    Truth,
+    added,
+    attack_row,
+    flat,
+    p_values,
+    strongest,
+    tail_rows,
+    worst_gap,
+)
 from fairveil.auditing.tasks import task_models, task_rows
 from fairveil.auditing.views import shared_features, with_disagreement
 from fairveil.data.frames import Table, missing_mask
@@ -129,18 +141,19 @@ def audit(
         controls = [r for t in case.hidden for r in control_rows(t, checks, case.seen, case.known, terms)]
         clock.lap("controls")
         used = [
-            task_rows(task, case.secrets, case.seen, case.known, models, terms, on_original=test_on_original)
+            task_rows(task, case.secrets, *case.without(task.name), models, terms, on_original=test_on_original)
             for task in case.tasks
         ]
         clock.lap("tasks")
         nats = _information(case, attacked, models[0], _EPOCHS[profile], terms)
         clock.lap("information")
-    reasons = failures(controls)
+    reasons = failures(controls, {name for name, found in attacked.items() if found.summary["found"]})
     return AuditResult(
         valid=not reasons,
         reasons=tuple(reasons),
         leakage=pd.DataFrame([found.summary for found in attacked.values()]),
         attacks=pd.DataFrame([row for found in attacked.values() for row in found.rows] + holders),
+        tails=pd.DataFrame([row for found in attacked.values() for row in found.tails]),
         tasks=pd.DataFrame([row for found in used for row in found.rows]),
         rates=pd.DataFrame([row for found in used for row in found.rates]),
         information=pd.DataFrame(nats),
@@ -157,6 +170,7 @@ class _Case:
     """What is audited: targets, and the release (and the original) as attackers see them.
 
     hidden: the sensitive columns and, of several, their joint value. missing: released columns with missing cells.
+    show: how to show the release and the original without some of their columns.
     """
 
     secrets: list[Target]
@@ -166,6 +180,11 @@ class _Case:
     known: Evidence | None
     channel: Channel | None
     missing: list[str]
+    show: Callable[[str], tuple[Evidence, Evidence | None]]
+
+    def without(self, name: str) -> tuple[Evidence, Evidence | None]:
+        """The release and the original without a column of that name: a task is not predicted from its own answer."""
+        return self.show(name)
 
 
 def _open_case(
@@ -200,7 +219,14 @@ def _open_case(
         raise InputError(problems)
     seen, known = _evidence(release, draws, before, parts, shared=shared)
     channel = None if log_density is None else Channel.of(release, before, log_density)
-    return _Case(secrets, tasks, hidden, seen, known, channel, _with_missing(release))
+
+    def show(name: str) -> tuple[Evidence, Evidence | None]:
+        if name not in release.names or len(release.names) == 1:
+            return seen, known
+        others = None if before is None else before.without(name)
+        return _evidence(release.without(name), [again.without(name) for again in draws], others, parts, shared=shared)
+
+    return _Case(secrets, tasks, hidden, seen, known, channel, _with_missing(release), show)
 
 
 def _seed(random_state: object) -> int:
@@ -214,8 +240,9 @@ def _fits(case: _Case, attackers: list[Attacker], checks: list[Attacker], models
     planted = sum(case.seen.plant(case.hidden[0].values).has(a.view) for a in checks)
     given = case.known is not None
     each = len(attackers) + (1 + given) * len(checks) + planted + given
+    forms = 2 * sum(a.checks for a in attackers) * sum(target.classes is None for target in case.hidden)
     discrete = sum(target.classes is not None for target in (*case.hidden, *case.tasks))
-    return len(case.hidden) * each + len(case.tasks) * (1 + given) * len(models) + discrete
+    return forms + len(case.hidden) * each + len(case.tasks) * (1 + given) * len(models) + discrete
 
 
 def _settings(case: _Case, profile: Profile, terms: Terms) -> dict[str, Any]:
@@ -257,27 +284,48 @@ def _drawn(draw: Draw, release: Released) -> Released:
 
 @dataclass(frozen=True)
 class Found:
-    """What all attackers together made of one sensitive column: their attempts, a row each, and the maximum."""
+    """What all attackers together made of one sensitive column.
+
+    attempts: at the column itself. rows: one for each attempt at any form of it. summary: the maximum. tails: about the
+    rows of which they were most certain.
+    """
 
     attempts: list[Attempt]
     rows: list[dict[str, Any]]
     summary: dict[str, Any]
+    tails: list[dict[str, Any]]
 
 
 def attack_all(
     target: Target, attackers: Sequence[Attacker], seen: Evidence, terms: Terms, *, columns: int = 1
 ) -> Found:
-    """Let every attacker try one column, and pay for having tried them all (and this many columns)."""
-    attempts = []
-    for attacker in attackers:
-        terms.step(f"{target.name}: {attacker.name} on {attacker.view}")
-        attempts.append(attempt(attacker, seen, target, terms.seed))
-    truth = Truth.of(target, seen.parts)
-    adjusted = p_values(attempts, truth, terms.seed, columns)
-    rows = [attack_row(a, truth, p, terms.confidence) for a, p in zip(attempts, adjusted, strict=True)]
-    gap, predictor = worst_gap(attempts, truth, terms.confidence)
-    summary = strongest(pd.DataFrame(rows), attempts, truth, terms.confidence)
-    return Found(attempts, rows, {**summary, **flat("worst_gap", gap), "worst_gap_predictor": predictor})
+    """Let every attacker try one column, and pay for having tried them all (and this many columns).
+
+    A number is attacked in other forms too: a release that keeps its mean may tell its quarter, or how unusual it is.
+    """
+    forms = [(target, list(attackers))]
+    if target.classes is None:
+        checks = [attacker for attacker in attackers if attacker.checks]
+        forms += [(in_quarters(target), checks), (distance_from_usual(target), checks)]
+    tried = []
+    for form, chosen in forms:
+        attempts = []
+        for attacker in chosen:
+            terms.step(f"{form.name}: {attacker.name} on {attacker.view}")
+            attempts.append(attempt(attacker, seen, form, terms.seed))
+        tried.append(Tried(Truth.of(form, seen.parts), attempts))
+    adjusted = p_values(tried, terms.seed, columns)
+    rows = [
+        attack_row(made, each.truth, p, terms.confidence)
+        for each, values in zip(tried, adjusted, strict=True)
+        for made, p in zip(each.attempts, values, strict=True)
+    ]
+    gap, predictor = worst_gap(tried[:2], terms.confidence)
+    first = tried[0]
+    summary = strongest(first.attempts, first.truth, min(map(min, adjusted)), terms.confidence)
+    summary |= {**flat("worst_gap", gap), "worst_gap_predictor": predictor}
+    tails = tail_rows(first.attempts, first.truth, terms.confidence)
+    return Found(list(first.attempts), rows, summary, tails)
 
 
 def _holder_rows(target: Target, case: _Case, terms: Terms) -> list[dict[str, Any]]:
@@ -293,7 +341,8 @@ def _holder_rows(target: Target, case: _Case, terms: Terms) -> list[dict[str, An
     made = attempt(Attacker("LightGBM", "original", boosting), case.seen, target, terms.seed)
     alone = attempt(Attacker("LightGBM", "values", boosting), case.known, target, terms.seed)
     truth = Truth.of(target, case.seen.parts)
-    row = attack_row(made, truth, p_values([made], truth, terms.seed)[0], terms.confidence)
+    [[p_value]] = p_values([Tried(truth, [made])], terms.seed)
+    row = attack_row(made, truth, p_value, terms.confidence)
     return [{**row, **flat("added", added(made, alone, truth, terms.confidence))}]
 
 

@@ -5,7 +5,7 @@
 - S shuffled: attackers must find nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from fairveil.auditing.attackers import Array, Attacker
 from fairveil.auditing.inputs import Target
 from fairveil.auditing.protocol import Evidence, Terms, attempt
-from fairveil.auditing.scoring import FOUND, Truth, attack_row, p_values
+from fairveil.auditing.scoring import FOUND, Tried, Truth, attack_row, p_values
 
 #: The share of rows in which the planted column shows S.
 PLANTED = 0.2
@@ -50,7 +50,7 @@ def _control(
         terms.step(f"control, {name}: {attacker.name}")
         attempts.append(attempt(attacker, evidence, target, terms.seed, values))
     truth = Truth.of(target, evidence.parts, values)
-    adjusted = p_values(attempts, truth, terms.seed)
+    [adjusted] = p_values([Tried(truth, attempts)], terms.seed)
     best = int(np.argmin(adjusted))
     row = attack_row(attempts[best], truth, adjusted[best], terms.confidence)
     found = adjusted[best] <= (FOUND if expected else _SURELY)
@@ -58,14 +58,19 @@ def _control(
             "found": found, "passed": found == expected}  # fmt: skip
 
 
-def failures(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What each failed control means."""
+def failures(rows: Sequence[dict[str, Any]], found: Collection[str] = ()) -> list[str]:
+    """What each failed control means.
+
+    found: columns that attackers found in the release. Where they succeeded, it does not matter that they failed
+    elsewhere: a leak is reported all the same.
+    """
     told = {
         "original data": "Attackers do not find {0!r} in the original data: failing on the release shows nothing.",
         "planted leak": "Attackers do not find a planted leak of {0!r}: there are too few rows for this audit.",
         "shuffled S": "Attackers find {0!r} after it was shuffled: the audit itself is broken. Please report it.",
     }
-    return [told[row["control"]].format(row["sensitive"]) for row in rows if not row["passed"]]
+    return [told[row["control"]].format(row["sensitive"]) for row in rows
+            if not row["passed"] and (row["expected"] == "fail" or row["sensitive"] not in found)]  # fmt: skip
 
 
 def _leak(target: Target, generator: np.random.Generator) -> Array:

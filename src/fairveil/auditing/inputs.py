@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from scipy import stats
 
 from fairveil._utils.errors import InputError, rows_named
 from fairveil.data.frames import Table, collected, is_copy, is_frame, missing_mask, read_columns, read_table
@@ -62,6 +63,10 @@ class ImageArray:
     def take(self, rows: NDArray[np.int64]) -> "ImageArray":
         """Only these rows."""
         return ImageArray(self.array[rows])
+
+    def without(self, name: str) -> "ImageArray":
+        """Images have no columns."""
+        return self
 
     def equals(self, other: object) -> bool:
         """Whether another release is this one."""
@@ -142,14 +147,23 @@ def in_quarters(target: Target) -> Target:
         return target
     edges = np.quantile(target.values, [0.25, 0.5, 0.75])
     labels = ("lowest quarter", "second quarter", "third quarter", "highest quarter")
-    return Target(target.name, np.digitize(target.values, edges).astype(np.float64), labels, target.rows)
+    return Target(
+        f"{target.name} (quarters)", np.digitize(target.values, edges).astype(np.float64), labels, target.rows
+    )
+
+
+def distance_from_usual(target: Target) -> Target:
+    """Of a number, how far it lies from the median, by rank: what tells of its spread, and not of its mean."""
+    distance = np.abs(target.values - np.median(target.values))
+    ranks = stats.rankdata(distance) / len(distance)
+    return Target(f"{target.name} (distance from the median)", ranks, (), target.rows)
 
 
 def joint_target(columns: list[Target]) -> Target | None:
     """The joint value of several columns (numbers in quarters); combinations too rare to be learned are left out."""
     if len(columns) < 2 or all(column.classes is None for column in columns):
         return None
-    targets = [in_quarters(column) for column in columns]
+    targets = [replace(in_quarters(column), name=column.name) for column in columns]
     codes = np.stack([target.values.astype(np.int64) for target in targets], axis=1)
     combos, joint, counts = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
     joint = joint.reshape(-1)

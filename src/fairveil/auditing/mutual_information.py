@@ -17,7 +17,12 @@ from fairveil.auditing.networks import FILTERS, Network
 from fairveil.auditing.protocol import Attempt, Evidence, Terms
 from fairveil.auditing.scoring import Truth, flat
 from fairveil.data.frames import Table, missing_mask
-from fairveil.information import channel_information, mutual_information_with_error, predicted_information
+from fairveil.information import (
+    KnnEstimate,
+    channel_information,
+    mutual_information_with_error,
+    predicted_information,
+)
 from fairveil.metrics import Estimate
 
 #: The layer before the output (the supplement's Section `MIestimation`): small for few classes, else wide, then PCA.
@@ -97,9 +102,17 @@ def information_row(
         before = mutual_information_with_error(
             embedding(target, original, epochs, terms.seed)[frequent], codes[frequent]
         )
-        row |= {"embedding_original": before.value,
-                "normalised": found.value / before.value if before.value > 0 else np.nan}  # fmt: skip
+        row |= {"embedding_original": before.value, "embedding_original_error": before.error,
+                **_ratio(found, before)}  # fmt: skip
     return row
+
+
+def _ratio(found: KnnEstimate, before: KnnEstimate) -> dict[str, float]:
+    """What is left of the information, and its error to first order; nothing where there was hardly any before."""
+    if before.value <= before.error:
+        return {"normalised": np.nan, "normalised_error": np.nan}
+    value = found.value / before.value
+    return {"normalised": value, "normalised_error": float(np.hypot(found.error, value * before.error) / before.value)}
 
 
 def embedding(target: Target, evidence: Evidence, epochs: int, seed: int) -> Array:

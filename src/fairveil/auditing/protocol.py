@@ -27,13 +27,15 @@ class Parts:
 
     weights: how many rows of the population each row of the table stands for; None if all stand for one. Test rows are
     then scored by their weights. Training and validation rows are repeated as their weights say, so that every attacker
-    learns from the population, whether it knows of weights or not.
+    learns from the population, whether it knows of weights or not. people: whose row each row of the table is; None if
+    every row is a person of its own.
     """
 
     train: Positions
     validation: Positions
     test: Positions
     weights: Array | None = None
+    people: Positions | None = None
 
     @property
     def rows(self) -> NDArray[np.int64]:
@@ -45,7 +47,8 @@ class Parts:
         if weights is None:
             return self
         test = self.test[weights[self.test] > 0]
-        return Parts(_repeated(self.train, weights), _repeated(self.validation, weights), test, weights)
+        train, validation = _repeated(self.train, weights), _repeated(self.validation, weights)
+        return Parts(train, validation, test, weights, self.people)
 
     def named(self) -> dict[str, NDArray[np.int64]]:
         """The parts by name."""
@@ -54,14 +57,17 @@ class Parts:
     def among(self, rows: NDArray[np.int64]) -> "Parts":
         """The same parts as positions among these rows."""
         weights = None if self.weights is None else self.weights[rows]
-        return self._each(lambda part: np.searchsorted(rows, part), weights)
+        people = None if self.people is None else self.people[rows]
+        return self._each(lambda part: np.searchsorted(rows, part), weights, people)
 
     def within(self, rows: NDArray[np.int64]) -> "Parts":
         """Only these rows."""
-        return self._each(lambda part: part[np.isin(part, rows)], self.weights)
+        return self._each(lambda part: part[np.isin(part, rows)], self.weights, self.people)
 
-    def _each(self, change: Callable[[Positions], Positions], weights: Array | None) -> "Parts":
-        return Parts(change(self.train), change(self.validation), change(self.test), weights)
+    def _each(
+        self, change: Callable[[Positions], Positions], weights: Array | None, people: Positions | None
+    ) -> "Parts":
+        return Parts(change(self.train), change(self.validation), change(self.test), weights, people)
 
 
 #: Rows of a part are repeated to at most so many times their number.
@@ -96,7 +102,7 @@ def split_rows(
     elif people is not None:
         _, first, person = np.unique(people, return_index=True, return_inverse=True)
         own = _random_parts(None if strata is None else strata[first], len(first), seed)
-        parts = own._each(lambda part: np.flatnonzero(np.isin(person, part)), None)
+        parts = own._each(lambda part: np.flatnonzero(np.isin(person, part)), None, None)
     else:
         parts = _random_parts(strata, rows, seed)
     generator = np.random.default_rng(seed)
@@ -104,7 +110,8 @@ def split_rows(
     def at_most(part: Positions, limit: int) -> Positions:
         return np.sort(generator.choice(part, limit, replace=False)) if len(part) > limit else part
 
-    return Parts(at_most(parts.train, most), at_most(parts.validation, most // 4), at_most(parts.test, most))
+    return Parts(at_most(parts.train, most), at_most(parts.validation, most // 4), at_most(parts.test, most),
+                 people=people)  # fmt: skip
 
 
 def _random_parts(strata: NDArray[np.generic] | None, rows: int, seed: int) -> Parts:
@@ -189,6 +196,7 @@ def _viewer(releases: Sequence[Released], features: FeatureMap | None) -> Callab
         columns = features or FeatureMap.of(tables)
         return lambda table, order: {
             "values": columns.values(table), "details": np.hstack([columns.details(table), order]),
+            "codes": columns.codes(table),
         }  # fmt: skip
     whole = all(np.all(r.array == np.round(r.array)) for r in releases if isinstance(r, ImageArray))
 

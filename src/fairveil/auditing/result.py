@@ -15,8 +15,8 @@ from fairveil._utils.errors import InputError
 from fairveil.auditing.certificate import Certificate
 from fairveil.report import absent, shown_interval, shown_number, write_page
 
-_FORMAT = "fairveil-audit-2"
-_FRAMES = ("leakage", "attacks", "tasks", "rates", "information", "controls", "groups")
+_FORMAT = "fairveil-audit-3"
+_FRAMES = ("leakage", "attacks", "tails", "tasks", "rates", "information", "controls", "groups")
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,9 @@ class AuditResult:
     valid: whether every control came out as it must; if not, `reasons` say which did not and nothing else counts.
     leakage: for each sensitive column (and their joint value) the maximum over attackers, with simultaneous intervals,
         and `worst_gap`: the largest ΔDemP of a predictor made from an attacker.
-    attacks: every attacker. tasks: downstream models. rates: how each group fares under them, for binary tasks.
+    attacks: every attacker. tails: how often attackers are right about the 0.2, 0.5 and 1 % of the rows of which they
+        are most certain, for each group.
+    tasks: downstream models. rates: how each group fares under them, for binary tasks.
     information: nats. controls: what had to succeed and to fail.
     groups: sizes of the groups of S among the test rows. certificate: the certified bound, if one was handed in.
     settings: profile, confidence, rows of each part, draws, seed. seconds: how long each stage took.
@@ -37,6 +39,7 @@ class AuditResult:
     reasons: tuple[str, ...]
     leakage: pd.DataFrame
     attacks: pd.DataFrame
+    tails: pd.DataFrame
     tasks: pd.DataFrame
     rates: pd.DataFrame
     information: pd.DataFrame
@@ -64,6 +67,32 @@ class AuditResult:
         """The largest advantage of any attacker on any sensitive column: accuracy above the majority rate, or R^2."""
         self._refuse_invalid()
         return float(self.leakage["advantage"].max())
+
+    def exceeded(
+        self,
+        *,
+        advantage: float | None = None,
+        auc: float | None = None,
+        balanced_advantage: float | None = None,
+        gap: float | None = None,
+    ) -> list[str]:
+        """Which limits are exceeded by what attackers found, as messages. What is no more than chance exceeds none.
+
+        advantage: of an attacker's accuracy over the majority rate, or R^2. auc: the largest area under a ROC curve.
+        balanced_advantage: of the balanced accuracy over 1/K, which counts small groups as much as large ones. gap: the
+        ΔDemP of a predictor made from an attacker.
+        """
+        self._refuse_invalid()
+        limits = {"advantage": advantage, "auc": auc, "balanced_advantage": balanced_advantage, "worst_gap": gap}
+        said = {"advantage": "advantage over guessing", "auc": "AUC", "balanced_advantage": "balanced advantage",
+                "worst_gap": "worst ΔDemP"}  # fmt: skip
+        found = []
+        for row in self.leakage[self.leakage["found"].astype(bool)].to_dict("records"):
+            for name, limit in limits.items():
+                value = row.get(name)
+                if limit is not None and not absent(value) and float(value) > limit:
+                    found.append(f"{row['sensitive']!r}: the {said[name]} is {value:.4f}, above {limit:g}.")
+        return found
 
     def _refuse_invalid(self) -> None:
         if not self.valid:

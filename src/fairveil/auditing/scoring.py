@@ -5,12 +5,11 @@ attacker's scores, and an attacker's adjusted p-value is how often the best of *
 shuffle (Westfall and Young's max-T). It is exact whatever the models are, and having tried many is paid for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -22,12 +21,14 @@ from fairveil.metrics import (
     Estimate,
     accuracy,
     balanced_accuracy,
+    clopper_pearson,
     difference,
     hits_and_rows,
     log_loss,
     of_mean,
     r_squared,
     rank_correlation,
+    share,
     weighted_auc,
 )
 
@@ -63,6 +64,17 @@ class Truth:
     def weights(self) -> Array | None:
         """Of test rows; None if all count alike."""
         return None if self.parts.weights is None else np.asarray(self.parts.weights[self.parts.test])
+
+    @property
+    def people(self) -> NDArray[np.int64]:
+        """A number for whom each test row is of; each row its own where nobody says, or where S differs within."""
+        rows = np.arange(len(self.test))
+        if self.parts.people is None:
+            return rows
+        _, person = np.unique(self.parts.people[self.parts.test], return_inverse=True)
+        first = np.full(person.max() + 1, np.nan)
+        first[person] = self.test
+        return np.asarray(person) if np.array_equal(first[person], self.test) else rows
 
     @property
     def center(self) -> float:
@@ -123,35 +135,69 @@ def added(first: Attempt, second: Attempt, truth: Truth, confidence: float) -> E
     return _gain(right[0] - right[1], confidence, truth.weights)
 
 
-def p_values(attempts: Sequence[Attempt], truth: Truth, seed: int, columns: int = 1) -> list[float]:
-    """Adjusted p-values, one an attacker, of "the release tells nothing of S".
+@dataclass(frozen=True)
+class Tried:
+    """Attempts at one form of a column: the column itself or, of a number, its quarters or how far it is from usual."""
 
-    columns: how many sensitive columns are attacked in all; each p-value pays for them too (Bonferroni).
+    truth: Truth
+    attempts: Sequence[Attempt]
+
+    def statistics(self, person: NDArray[np.int64]) -> Callable[[NDArray[np.int64]], list[list[float]]]:
+        """For an order of S: of each attempt, over all rows and, of several classes, over those of each class."""
+        classes = self.truth.target.classes or 0
+        # The rows of a person share their S: it is shuffled between people, who count by all of their rows.
+        s = np.zeros(person.max() + 1)
+        s[person] = self.truth.test
+        tables = [_summed(_ranks(a.test, self.truth.target.classes), person) for a in self.attempts]
+        if not classes:
+            weights = _centred(s)
+            return lambda order: [[float(np.mean(table[:, 0] * weights[order]))] for table in tables]
+        codes, rows = s.astype(np.int64), np.arange(len(s))
+
+        def of_classes(order: NDArray[np.int64]) -> list[list[float]]:
+            shuffled = codes[order]
+            own = [table[rows, shuffled] for table in tables]
+            # A class of few rows is diluted in the mean over all of them.
+            each = [np.bincount(shuffled, ranks, minlength=classes) if classes > 2 else () for ranks in own]
+            return [[float(ranks.mean()), *of_class] for ranks, of_class in zip(own, each, strict=True)]
+
+        return of_classes
+
+
+def p_values(tried: Sequence[Tried], seed: int, columns: int = 1) -> list[list[float]]:
+    """Adjusted p-values, one for each attempt, of "the release tells nothing of S".
+
+    The same shuffles of S serve all attempts, at whatever form of the column. columns: how many sensitive columns are
+    attacked in all; each p-value pays for them too (Bonferroni).
     """
-    s = truth.test
-    tables = [_ranks(attempt.test, truth.target.classes) for attempt in attempts]
-    codes = s.astype(np.int64) if truth.target.classes is not None else None
-    weights = None if codes is not None else _centred(s)
+    person = tried[0].truth.people
+    rows = int(person.max()) + 1
+    forms = [each.statistics(person) for each in tried]
+    owner = np.repeat(
+        np.arange(sum(len(each.attempts) for each in tried)),
+        [len(values) for form in forms for values in form(np.arange(rows))],
+    )
 
     def statistic(order: NDArray[np.int64]) -> Array:
-        if codes is not None:
-            return np.array([table[np.arange(len(s)), codes[order]].mean() for table in tables])
-        assert weights is not None
-        return np.array([np.mean(table[:, 0] * weights[order]) for table in tables])
+        return np.array([value for form in forms for values in form(order) for value in values])
 
-    observed = statistic(np.arange(len(s)))
     generator = np.random.default_rng(seed)
     shuffles = columns * (PERMUTATIONS + 1) - 1
     # The observed order is one of the permutations, in the moments too: that makes the test exact.
-    every = np.stack([observed, *(statistic(generator.permutation(len(s))) for _ in range(shuffles))])
+    every = np.stack([
+        statistic(np.arange(rows)), *(statistic(generator.permutation(rows)) for _ in range(shuffles))
+    ])  # fmt: skip
     spread = every.std(axis=0)
     spread[spread == 0] = np.inf  # a constant score finds nothing
     standard = (every - every.mean(axis=0)) / spread
     largest = standard.max(axis=1)
-    return [min(1.0, columns * float(np.mean(largest >= value - 1e-12))) for value in standard[0]]
+    strongest_of = np.array([standard[0][owner == attempt].max() for attempt in range(owner[-1] + 1)])
+    values = [min(1.0, columns * float(np.mean(largest >= value - 1e-12))) for value in strongest_of]
+    ends = np.cumsum([len(each.attempts) for each in tried])
+    return [values[end - len(each.attempts) : end] for each, end in zip(tried, ends, strict=True)]
 
 
-def strongest(rows: pd.DataFrame, attempts: Sequence[Attempt], truth: Truth, confidence: float) -> dict[str, Any]:
+def strongest(attempts: Sequence[Attempt], truth: Truth, p_value: float, confidence: float) -> dict[str, Any]:
     """The maximum over attackers of each measure; its interval holds for all of them at once (Bonferroni)."""
     shared = 1.0 - (1.0 - confidence) / len(attempts)
     each = [scores(attempt, truth, shared) for attempt in attempts]
@@ -159,40 +205,84 @@ def strongest(rows: pd.DataFrame, attempts: Sequence[Attempt], truth: Truth, con
     ranked = "auc" if truth.target.classes is not None else "correlation"
     out: dict[str, Any] = {"sensitive": truth.target.name, "attacker": attempts[best].name,
                            "attackers": len(attempts), "rows": len(truth.test)}  # fmt: skip
-    if "majority" in rows:
-        out["majority"] = float(rows["majority"].iloc[0])
+    if truth.target.classes is not None:
+        out["majority"] = majority_share(truth)
     for name in ("accuracy", "advantage", "balanced_accuracy", ranked):
         if name in each[0]:
             ends = [score[name] for score in each]
+            out[f"{name}_attacker"] = attempts[int(np.argmax([e.value for e in ends]))].name
             largest = Estimate(max(e.value for e in ends), max(e.low for e in ends), max(e.high for e in ends),
                                ends[0].rows)  # fmt: skip
             out |= flat(name, largest)
-    p_value = float(rows["p_value"].min())
+    if "balanced_accuracy" in out:
+        out["balanced_advantage"] = out["balanced_accuracy"] - 1.0 / (truth.target.classes or 1)
     return {**out, "p_value": p_value, "found": bool(p_value <= FOUND)}
 
 
-def worst_gap(attempts: Sequence[Attempt], truth: Truth, confidence: float) -> tuple[Estimate, str]:
+#: Shares of the rows, those of which an attacker is most certain, in which a group is named.
+TAILS = (0.002, 0.005, 0.01)
+_FEWEST_IN_A_TAIL = 5
+
+
+def tail_rows(attempts: Sequence[Attempt], truth: Truth, confidence: float) -> list[dict[str, Any]]:
+    """How often attackers are right about the few rows of which they are most certain, for each group of S.
+
+    Attacker and threshold are chosen on validation rows, for each group and share; the precision on test rows has an
+    exact interval. `rate`: the group's share of all test rows, which is what guessing would be right in.
+    """
+    rows: list[dict[str, Any]] = []
+    for code in range(truth.target.classes or 0):
+        known, true = truth.validation == code, truth.test == code
+        for share_ in TAILS:
+            count = round(share_ * len(known))
+            if count < _FEWEST_IN_A_TAIL:
+                continue
+            thresholds = [float(np.sort(attempt.validation[:, code])[-count]) for attempt in attempts]
+            chosen = [known[a.validation[:, code] >= limit] for a, limit in zip(attempts, thresholds, strict=True)]
+            best = int(np.argmax([clopper_pearson(hits.sum(), len(hits))[0] for hits in chosen]))
+            certain = attempts[best].test[:, code] >= thresholds[best]
+            weights = None if truth.weights is None else truth.weights[certain]
+            found = share(true[certain], confidence, weights)
+            rows.append({
+                "sensitive": truth.target.name, "group": truth.target.labels[code], "share": share_,
+                "rows": int(certain.sum()), **flat("precision", found),
+                "rate": float(np.average(true, weights=truth.weights)), "attacker": attempts[best].name,
+            })  # fmt: skip
+    return rows
+
+
+def worst_gap(tried: Sequence[Tried], confidence: float) -> tuple[Estimate, str]:
     """The largest ΔDemP of a predictor made from an attacker: its scores for two groups, compared with a threshold.
 
     Attacker, groups, threshold and which group is ahead are chosen on validation rows; on test rows it is one signed
     difference, near 0 where nothing is found. Numbers are cut into quarters.
     """
-    groups, scores_of = _groups(truth)
-    best: tuple[float, int, int, int, float] = (-1.0, 0, 0, 1, 0.0)
-    for index, attempt in enumerate(attempts):
+    truth = tried[0].truth
+    made = [(attempt, *_groups(each.truth)) for each in tried for attempt in each.attempts]
+    best: tuple[float, int, int, int, float] = (-np.inf, 0, 0, 1, 0.0)
+    for index, (attempt, groups, scores_of) in enumerate(made):
         for high in range(groups.count):
             for low in range(high):
                 score = scores_of(attempt.validation, high, low)
-                gap, threshold = _largest_gap(score[groups.validation == high], score[groups.validation == low])
+                own, other = score[groups.validation == high], score[groups.validation == low]
+                gap, threshold = _largest_gap(own, other)
+                # Less what chance alone makes of few rows: small groups would win by noise.
+                gap -= _noise(len(own), len(other))
                 if gap > best[0]:
                     best = (gap, index, high, low, threshold)
     _, index, high, low, threshold = best
-    told = scores_of(attempts[index].test, high, low) > threshold
+    attempt, groups, scores_of = made[index]
+    told = scores_of(attempt.test, high, low) > threshold
     ahead, behind = ((told[own], None if truth.weights is None else truth.weights[own])
                      for own in (groups.test == high, groups.test == low))  # fmt: skip
     if not len(ahead[0]) or not len(behind[0]):
-        return Estimate(0.0, -1.0, 1.0, len(told)), attempts[index].name
-    return difference(*hits_and_rows(*ahead), *hits_and_rows(*behind), confidence), attempts[index].name
+        return Estimate(0.0, -1.0, 1.0, len(told)), attempt.name
+    return difference(*hits_and_rows(*ahead), *hits_and_rows(*behind), confidence), attempt.name
+
+
+def _noise(rows: int, others: int) -> float:
+    """What the largest difference of two distribution functions exceeds by chance in one of twenty samples."""
+    return float(np.sqrt((1.0 / max(rows, 1) + 1.0 / max(others, 1)) * np.log(40.0) / 2.0))
 
 
 def flat(name: str, estimate: Estimate) -> dict[str, float]:
@@ -236,6 +326,13 @@ def _ranks(predicted: Array, classes: int | None) -> Array:
     if classes is None:
         return _centred(predicted)[:, None]
     return np.stack([_centred(predicted[:, code]) for code in range(classes)], axis=1)
+
+
+def _summed(table: Array, person: NDArray[np.int64]) -> Array:
+    """Ranks summed over the rows of each person: (people, classes)."""
+    if len(person) == int(person.max()) + 1:
+        return table
+    return np.stack([np.bincount(person, column) for column in table.T], axis=1)
 
 
 def _centred(values: Array) -> Array:

@@ -1,7 +1,7 @@
 """Downstream tasks: fresh models trained on the release, their use and their fairness."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from fairveil.metrics import (
     group_rates,
     r_squared,
 )
+from fairveil.metrics.parity import SMALL_GROUP
 
 #: Cells into which predicted numbers are cut for ΔDemP.
 _CELLS = 10
@@ -65,8 +66,9 @@ def task_rows(
             truth = Truth.of(task, release.parts)
             shared = {"target": task.name, "model": model.name, "tested_on": tested_on}
             row = {**shared, **_use(predicted, baseline, truth, terms.confidence)}
-            for secret in map(in_quarters, secrets):
-                groups = np.asarray(secret.labels)[secret.values[truth.parts.test].astype(np.int64)]
+            for secret in secrets:
+                labels, codes = in_quarters(secret).labels, in_quarters(secret).values
+                groups = np.asarray(labels)[codes[truth.parts.test].astype(np.int64)]
                 named = {"sensitive": secret.name}
                 used.rows.append({**row, **named, **_gaps(predicted, truth, groups, terms.confidence)})
                 used.rates.extend({**shared, **named, **rate}
@@ -88,7 +90,13 @@ def _use(predicted: Array, baseline: Array | None, truth: Truth, confidence: flo
 
 
 def _gaps(predicted: Array, truth: Truth, groups: Any, confidence: float) -> dict[str, float]:
-    """ΔDemP and, for classes, ΔEO of the predictions."""
+    """ΔDemP and, for classes, ΔEO of the predictions, between groups that are large enough to have a rate."""
+    names, sizes = np.unique(groups, return_counts=True)
+    large = np.isin(groups, names[sizes >= SMALL_GROUP])
+    if len(np.unique(groups[large])) >= 2 and not large.all():
+        parts = truth.parts
+        kept = replace(parts, test=parts.test[large])
+        return _gaps(predicted[large], replace(truth, parts=kept), groups[large], confidence)
     if truth.target.classes is None:
         return flat("parity_gap", demographic_parity_gap(predicted, groups, bins=_CELLS, confidence=confidence,
                                                          sample_weight=truth.weights))  # fmt: skip

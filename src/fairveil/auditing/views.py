@@ -1,15 +1,15 @@
 """What an attacker can see of a release, as numbers.
 
 - `values`: numbers, one-hot categories, and which cells are missing.
-- `details`: where S hides when values look clean: decimal digits and last bits of numbers, shapes of texts, missing
-  cells, row order (in the whole table and within each part of a split).
-- `everything`: both. - `original`: the release beside the original rows and which of their values it kept; only for an
+- `details`: fine structure: digits, last bits, waves and bins of numbers, parts of a calendar, shapes of texts, how
+  often values and rows occur, equal columns, equal neighbours, missing cells, row order (see `details`).
+- `everything`: both. - `codes`: every column as few classes, for attackers that look at combinations of columns.
+- `original`: the release beside the original rows and which of their values it kept; only for an
   attacker who holds the originals.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,19 +19,24 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairveil._utils.errors import InputError
+from fairveil.auditing.details import (
+    NumberDetails,
+    equal_columns,
+    moments_of,
+    neighbours,
+    occurrences,
+    text_shape,
+)
 from fairveil.data.frames import Table, missing_mask
 
 Matrix = NDArray[np.float32]
 
 #: One-hot slots for the most frequent categories of a column; all others share one.
 _MOST_CATEGORIES = 100
-#: Decimal places looked at, counted from the units, and low bits of a mantissa; fewer where there are many columns.
-_LEVELS, _BITS = 16, 16
-_MOST_DETAILS = 2000
+#: Classes of a column in the view `codes`; of numbers with more values, quantile bins.
+_MOST_CODES, _CODED_BINS = 64, 8
 #: Periods of the row order that are tried, and steps in it.
 _PERIODS, _STEPS = range(2, 11), 8
-#: Buckets for the pairs of letters of columns with many different texts.
-_BUCKETS = 32
 #: Share of texts that must read as numbers for a column to be one.
 _NUMERIC = 0.95
 
@@ -41,51 +46,52 @@ class FeatureMap:
     """How the columns of a release become numbers; the same for every draw of it.
 
     categories: for each text column its most frequent values. long: those with more values than are listed.
-    numbers: for each numeric column (mean, deviation, levels of its digits that vary, low bits looked at).
+    numbers: for each numeric column what is looked at. values_of: of numbers with few values, these values.
+    missing: columns with missing cells.
     """
 
     categories: dict[str, pa.Array]
     long: tuple[str, ...]
-    numbers: dict[str, tuple[float, float, tuple[int, ...], int]]
+    numbers: dict[str, NumberDetails]
+    values_of: dict[str, NDArray[np.float64]]
     missing: tuple[str, ...]
 
     @classmethod
     def of(cls, tables: Sequence[Table]) -> "FeatureMap":
         """From all draws of a release, without looking at S."""
         categories, long, numbers, missing = {}, [], {}, []
+        values_of: dict[str, NDArray[np.float64]] = {}
         columns = {
             name: pa.chunked_array([chunk for table in tables for chunk in table.arrow[name].chunks])
             for name in tables[0].names
         }
-        numeric = {name: _as_number(column) for name, column in columns.items()}
-        count = max(sum(found is not None for found in numeric.values()), 1)
-        levels, bits = (min(most, max(2, _MOST_DETAILS // (3 * count))) for most in (_LEVELS, _BITS))
+        read = {name: _as_number(column, tables[0].types.get(name)) for name, column in columns.items()}
+        count = max(sum(found is not None for found in read.values()), 1)
         for name, column in columns.items():
             gone = missing_mask(column)
             if gone.any():
                 missing.append(name)
-            values = numeric[name]
-            if values is not None:
-                present = values[np.isfinite(values)]
-                spread = float(present.std()) if len(present) else 0.0
-                center = float(present.mean()) if len(present) else 0.0
-                whole = bool(np.all(present == np.round(present)))
-                numbers[name] = (center, spread or 1.0, _varying_levels(present, levels), 0 if whole else bits)
+            found = read[name]
+            if found is not None:
+                numbers[name] = NumberDetails.of(found.values, count, found.kind)
+                distinct = np.unique(found.values[np.isfinite(found.values)])
+                if len(distinct) <= _MOST_CODES:
+                    values_of[name] = distinct
                 continue
             counts = pc.value_counts(_as_text(name, column).filter(pa.array(~gone)))
             order = np.argsort(-counts.field("counts").to_numpy(), kind="stable")[:_MOST_CATEGORIES]
             categories[name] = counts.field("values").take(pa.array(order))
             if len(counts) > _MOST_CATEGORIES:
                 long.append(name)
-        return cls(categories, tuple(long), numbers, tuple(missing))
+        return cls(categories, tuple(long), numbers, values_of, tuple(missing))
 
     def values(self, table: Table) -> Matrix:
         """Standardised numbers, one-hot categories, missing flags: (rows, features)."""
         parts: list[NDArray[np.generic]] = [
             _one_hot(_as_text(name, table.arrow[name]), known) for name, known in self.categories.items()
         ]
-        for name, (center, spread, _, _) in self.numbers.items():
-            parts.append(((_filled(table.arrow[name], center) - center) / spread)[:, None])
+        for name, how in self.numbers.items():
+            parts.append(((self._filled(table, name) - how.center) / how.spread)[:, None])
         return _stack([*parts, self.absent(table)], len(table))
 
     def absent(self, table: Table) -> Matrix:
@@ -93,18 +99,45 @@ class FeatureMap:
         return _stack([missing_mask(table.arrow[name])[:, None] for name in self.missing], len(table))
 
     def details(self, table: Table) -> Matrix:
-        """Digits, parities and last bits of numbers; shapes of texts; missing cells and their number."""
+        """Fine structure of every column, of pairs of columns, and of rows among the others."""
+        filled = {name: self._filled(table, name) for name in self.numbers}
         parts: list[NDArray[np.generic]] = []
-        for name, (center, _, levels, bits) in self.numbers.items():
-            numbers = _filled(table.arrow[name], center)
-            for level in levels:
-                digit = _digit(numbers, level)
-                parts += [digit[:, None] / 9.0, (digit % 2)[:, None]]
-            if bits:
-                parts += [_low_bits(numbers, table.arrow[name].type, bits), np.signbit(numbers)[:, None]]
-        parts += [_text_shape(_as_text(name, table.arrow[name])) for name in self.long]
+        for name, how in self.numbers.items():
+            parts += how.features(filled[name], table.arrow[name].type)
+            if name in self.values_of:  # numbers that may be names
+                parts.append(filled[name][:, None] == self.values_of[name][None, :])
+        texts = {name: _as_text(name, table.arrow[name]) for name in self.categories}
+        parts += [text_shape(texts[name]) for name in self.long]
+        codes = {name: _coded(table.arrow[name]) for name in table.names}
+        parts += equal_columns(filled, texts) + occurrences(codes, len(table)) + neighbours(codes, len(table))
         absent = self.absent(table)
         return _stack([*parts, absent, absent.sum(axis=1, keepdims=True)], len(table))
+
+    def codes(self, table: Table) -> Matrix:
+        """Every column as few classes, the most frequent first; of moments, the hour and the weekday too."""
+        columns = []
+        for name, known in self.categories.items():
+            found = pc.index_in(_as_text(name, table.arrow[name]), value_set=known[: _MOST_CODES - 2])
+            columns.append(pc.fill_null(found, _MOST_CODES - 2).to_numpy(zero_copy_only=False))
+        for name, how in self.numbers.items():
+            numbers = self._filled(table, name)
+            values = self.values_of.get(name)
+            if values is not None:
+                columns.append(np.searchsorted(values, numbers).clip(max=len(values) - 1))
+            elif how.edges:
+                edges = np.asarray(how.edges)
+                chosen = edges[np.linspace(0, len(edges) - 1, min(_CODED_BINS - 1, len(edges))).round().astype(int)]
+                columns.append(np.digitize(numbers, np.unique(chosen)))
+            if how.ticks is not None:
+                moments = numbers * how.ticks
+                columns += [np.floor_divide(moments, 3_600_000_000) % 24, np.floor_divide(moments, 86_400_000_000) % 7]
+        columns += [missing_mask(table.arrow[name]) for name in self.missing]
+        return _stack([column[:, None] for column in columns], len(table))
+
+    def _filled(self, table: Table, name: str) -> NDArray[np.float64]:
+        found = _as_number(table.arrow[name], table.types.get(name), sure=True)
+        assert found is not None
+        return np.where(np.isnan(found.values), self.numbers[name].center, found.values)
 
 
 def order_features(rows: int, parts: Sequence[NDArray[np.int64]]) -> Matrix:
@@ -159,30 +192,46 @@ def with_disagreement(released: Any, people: NDArray[np.int64]) -> Any:
 
 
 def _same(name: str, a: pa.ChunkedArray, b: pa.ChunkedArray) -> NDArray[np.bool_]:
-    x, y = _as_number(a), _as_number(b)
-    if x is not None and y is not None:
+    one, other = _as_number(a), _as_number(b)
+    if one is not None and other is not None:
+        x, y = one.values, other.values
         return np.asarray((x == y) | (np.isnan(x) & np.isnan(y)))
     equal = pc.equal(_as_text(name, a), _as_text(name, b)).fill_null(False).to_numpy()
     return np.asarray(equal | (missing_mask(a) & missing_mask(b)))
 
 
-def _as_number(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
-    """The column as numbers, NaN where missing; None where it is none. Dates, decimals, digits in text are numbers."""
-    kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
-    if pa.types.is_decimal(kind):
-        return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
-    if pa.types.is_temporal(kind):
-        whole = pa.int32() if pa.types.is_date32(kind) or pa.types.is_time32(kind) else pa.int64()
-        return np.asarray(column.cast(whole).to_numpy(zero_copy_only=False), dtype=np.float64)
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+@dataclass(frozen=True)
+class _Numbers:
+    """A column as numbers, NaN where missing. kind: what they stand for, if not for themselves."""
+
+    values: NDArray[np.float64]
+    kind: pa.DataType | None
+
+
+def _as_number(column: pa.ChunkedArray, kind: pa.DataType | None = None, *, sure: bool = False) -> _Numbers | None:
+    """The column as numbers; None where it is none. Dates and numbers written as text are numbers too.
+
+    kind: what its numbers stand for. sure: it is known to be one, whatever a few texts look like.
+    """
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        return _Numbers(np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64), kind)
+    if not pa.types.is_string(column.type):
         return None
+    moments = moments_of(column)
+    if moments is not None:
+        return _Numbers(*moments)
     texts = column.to_numpy(zero_copy_only=False)
     sample = [text for text in texts[:: max(1, len(texts) // 1000)] if text is not None]
-    if not sample or np.mean([_reads_as_number(text) for text in sample]) < _NUMERIC:
+    if not sure and (not sample or np.mean([_reads_as_number(text) for text in sample]) < _NUMERIC):
         return None
-    return np.array([float(text) if text is not None and _reads_as_number(text) else np.nan for text in texts])
+    read = [float(text) if text is not None and _reads_as_number(text) else np.nan for text in texts]
+    return _Numbers(np.array(read), None)
+
+
+def _coded(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """A number for each value of a column, 0 for no value."""
+    codes = column.combine_chunks().dictionary_encode().indices
+    return np.asarray(pc.fill_null(codes, -1).to_numpy(zero_copy_only=False), dtype=np.int64) + 1
 
 
 def _reads_as_number(text: str) -> bool:
@@ -200,32 +249,6 @@ def _as_text(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         raise InputError(f"Column {name!r} has the type {column.type}, which no attacker reads. Convert it.") from None
 
 
-def _filled(column: pa.ChunkedArray, value: float) -> NDArray[np.float64]:
-    numbers = _as_number(column)
-    assert numbers is not None
-    return np.where(np.isnan(numbers), value, numbers)
-
-
-def _low_bits(numbers: NDArray[np.float64], kind: pa.DataType, bits: int) -> NDArray[np.generic]:
-    """The last bits of each number in the type in which it was released."""
-    if pa.types.is_float32(kind):
-        whole = numbers.astype(np.float32).view(np.int32).astype(np.int64)
-    else:
-        whole = numbers.view(np.int64)
-    return (whole[:, None] >> np.arange(bits)[None, :]) & 1
-
-
-def _text_shape(column: pa.ChunkedArray) -> Matrix:
-    """Length, first and last letter, and which pairs of letters occur: for texts with too many values to list."""
-    out = np.zeros((len(column), 3 + _BUCKETS), dtype=np.float32)
-    for row, text in enumerate(column.fill_null("").to_numpy(zero_copy_only=False)):
-        if text:
-            out[row, :3] = len(text), ord(text[0]) % 256, ord(text[-1]) % 256
-            for first, second in pairwise(text):
-                out[row, 3 + (31 * ord(first) + ord(second)) % _BUCKETS] += 1.0
-    return out
-
-
 def _one_hot(column: pa.ChunkedArray, known: pa.Array) -> Matrix:
     found = pc.index_in(column, value_set=known)
     codes = found.fill_null(len(known)).to_numpy()
@@ -234,21 +257,6 @@ def _one_hot(column: pa.ChunkedArray, known: pa.Array) -> Matrix:
     out[np.arange(len(codes)), codes] = 1.0
     out[missing_mask(column), len(known)] = 0.0
     return out
-
-
-def _digit(numbers: NDArray[np.float64], level: int) -> NDArray[np.float64]:
-    """The digit at 10^-level; the little is for decimals that binary fractions miss by a hair."""
-    return np.asarray(np.floor(np.abs(numbers) * 10.0**level + 1e-6) % 10)
-
-
-def _varying_levels(numbers: NDArray[np.float64], most: int) -> tuple[int, ...]:
-    """Decimal places at which the numbers differ, down to where a double has no digits left."""
-    finite = numbers[np.isfinite(numbers)]
-    if not len(finite):
-        return ()
-    smallest = 15 - int(np.ceil(np.log10(max(float(np.median(np.abs(finite))), 1.0)) or 0))
-    levels = [level for level in range(min(_LEVELS, smallest + 1)) if np.ptp(_digit(finite, level)) > 0]
-    return tuple(levels[-most:])
 
 
 def _stack(parts: Sequence[NDArray[np.generic]], rows: int) -> Matrix:

@@ -78,6 +78,11 @@ class Table:
         """Some of the rows, to be learned from: `like_origin` is for all of them."""
         return replace(self, arrow=self.arrow.take(pa.array(rows)))
 
+    def without(self, name: str) -> "Table":
+        """The other columns; all of them if there is none of that name."""
+        kept = [column for column in self.names if column != name]
+        return replace(self, arrow=self.arrow.select(kept))
+
     def equals(self, other: object) -> bool:
         """Whether another table holds the same rows in the same columns."""
         return isinstance(other, Table) and bool(self.arrow.equals(other.arrow))

@@ -19,7 +19,8 @@ def leakage_picture(attacks: Rows) -> str:
         rows = [row for row in attacks if row["sensitive"] == name][::-1]
         measure = "accuracy" if rows[0].get("accuracy") is not None else "advantage"
         for height, row in enumerate(rows):
-            colour = "C3" if row["found"] else "C0"
+            # Who holds the originals knows S from them: that is not a leak of the release.
+            colour = "grey" if row["view"] == "original" else "C3" if row["found"] else "C0"
             axes.errorbar(row[measure], height, xerr=_sides(row, measure), fmt="o", color=colour, capsize=3)
         axes.set_yticks(range(len(rows)), [_plain(f"{row['attacker']} ({row['view']})") for row in rows], fontsize=8)
         axes.set_ylim(-0.6, len(rows) - 0.4)

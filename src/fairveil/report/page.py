@@ -47,7 +47,7 @@ def write_frontier(points: list[dict[str, Any]], varied: str, path: Path) -> Non
 
 def render_page(audit: dict[str, Any]) -> str:
     """The page as text."""
-    names = ("leakage", "attacks", "tasks", "rates", "information", "controls", "groups")
+    names = ("leakage", "attacks", "tails", "tasks", "rates", "information", "controls", "groups")
     frames = {name: records(audit[name]) for name in names}
     frames["groups"] = with_counts(frames["groups"])
     pictures = {}

@@ -191,7 +191,7 @@ def _with_groups(column: Column, values: pa.ChunkedArray) -> tuple[Column, tuple
     usual = large[int(np.argmax([pc.sum(pc.equal(values, value)).as_py() for value in large]))]
     default = OTHERS if others else usual
     note = (
-        f"{small} group(s) of fewer than {FEWEST_OF_A_GROUP} rows ({rows} rows in all) are too small for an audit: they "
+        f"{small} group(s) of fewer than {FEWEST_OF_A_GROUP} rows ({rows} rows in all), too small for an audit: they "
         + (f"are merged as {OTHERS!r}" if others else "are counted with the largest group")
         + " in this schema. To change that, edit 'categories', or merge them in the table."
     )

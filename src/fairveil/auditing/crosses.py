@@ -1,0 +1,146 @@
+"""An attacker that looks at combinations of two and three columns at once.
+
+For every column, pair and triple of columns, what the target is in each combination of their classes is counted on
+other training rows (target encoding, cross-fitted), and the combinations that explain most go into a linear model. A
+parity of three columns, of which no two tell anything, is one combination; trees do not find it.
+"""
+
+import warnings
+from collections.abc import Sequence
+from itertools import combinations
+from math import comb
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+
+Array = NDArray[np.float64]
+Matrix = NDArray[np.float32]
+
+#: Folds of the cross-fitting, and rows of the prior in each combination.
+_FOLDS, _PRIOR_ROWS = 5, 10.0
+#: Classes of a column in triples; triples at most.
+_COARSE, _MOST_TRIPLES = 8, 600
+#: Columns of which all pairs are tried.
+_MOST_PAIRED = 60
+#: Numbers of combinations that are tried; validation rows choose.
+_KEPT = (1, 4, 24)
+
+
+class Crosses:
+    """A linear model of what combinations of columns say, each learned on other rows."""
+
+    def __init__(self, classes: int | None, seed: int) -> None:
+        self.classes, self.seed = classes, seed
+
+    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
+        """Count, rank, then fit as many combinations as serve best."""
+        codes, held = x.astype(np.int64), x_val.astype(np.int64)
+        self.sizes = np.maximum(codes.max(axis=0, initial=0), held.max(axis=0, initial=0)) + 1
+        self.truth = self._indicators(y)
+        self.prior = self.truth.mean(axis=0)
+        fold = np.random.default_rng(self.seed).integers(0, _FOLDS, len(y))
+        scored = [(self._gain(codes, subset, fold), subset) for subset in self._subsets()]
+        scored.sort(key=lambda pair: -pair[0])
+        self.chosen = [subset for _, subset in scored[: max(_KEPT)]]
+        self.tables = [self._table(codes, subset) for subset in self.chosen]
+        made = [self._encoded(codes, subset, fold) for subset in self.chosen]
+        ready = [table[self._cells(held, subset)] for subset, table in zip(self.chosen, self.tables, strict=True)]
+        best: tuple[float, int, Any] = (np.inf, 0, None)
+        for keep in _KEPT:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # it is judged by what it finds
+                model = self._model().fit(np.hstack(made[:keep]), y)
+            loss = self._loss(self._answer(model, np.hstack(ready[:keep])), y_val)
+            if best[2] is None or loss < best[0]:
+                best = (loss, keep, model)
+        _, self.keep, self.model = best
+        return self
+
+    def predict(self, x: Matrix) -> Array:
+        """From the combinations that were kept."""
+        codes = np.minimum(x.astype(np.int64), self.sizes - 1)
+        parts = [table[self._cells(codes, subset)]
+                 for subset, table in zip(self.chosen[: self.keep], self.tables, strict=False)]  # fmt: skip
+        return self._answer(self.model, np.hstack(parts))
+
+    def _subsets(self) -> list[tuple[int, ...]]:
+        columns = [column for column in range(len(self.sizes)) if self.sizes[column] > 1] or [0]
+        paired = sorted(columns, key=lambda column: self.sizes[column])[:_MOST_PAIRED]
+        few = paired
+        while comb(len(few), 3) > _MOST_TRIPLES:
+            few = few[:-1]
+        return [*((column,) for column in columns), *combinations(paired, 2), *combinations(few, 3)]
+
+    def _cells(self, codes: NDArray[np.int64], subset: Sequence[int]) -> NDArray[np.int64]:
+        """The combination that each row is in."""
+        cell = np.zeros(len(codes), dtype=np.int64)
+        for column in subset:
+            size = self._levels(column, subset)
+            cell = cell * size + np.minimum(codes[:, column], size - 1)
+        return cell
+
+    def _levels(self, column: int, subset: Sequence[int]) -> int:
+        return int(min(self.sizes[column], _COARSE) if len(subset) == 3 else self.sizes[column])
+
+    def _count(self, subset: Sequence[int]) -> int:
+        return int(np.prod([self._levels(column, subset) for column in subset]))
+
+    def _sums(self, cells: NDArray[np.int64], count: int) -> tuple[Array, Array]:
+        """Rows of each cell, (cells,), and sums of the target there, (cells, outputs)."""
+        sums = [np.bincount(cells, column, minlength=count) for column in self.truth.T]
+        return np.bincount(cells, minlength=count).astype(np.float64), np.stack(sums, axis=1)
+
+    def _rates(self, rows: Array, sums: Array) -> Array:
+        return np.asarray((sums + _PRIOR_ROWS * self.prior) / (rows + _PRIOR_ROWS)[..., None])
+
+    def _table(self, codes: NDArray[np.int64], subset: Sequence[int]) -> Array:
+        """What each cell says, from all training rows: (cells, outputs)."""
+        return self._feature(self._rates(*self._sums(self._cells(codes, subset), self._count(subset))))
+
+    def _cross_fitted(self, codes: NDArray[np.int64], subset: Sequence[int], fold: NDArray[np.int64]) -> Array:
+        """Rates for each training row, from the rows of other folds: (rows, outputs)."""
+        count = self._count(subset)
+        cells = self._cells(codes, subset)
+        rows, sums = self._sums(cells + count * fold, count * _FOLDS)
+        rows, sums = rows.reshape(_FOLDS, count), sums.reshape(_FOLDS, count, -1)
+        rates = self._rates(rows.sum(axis=0) - rows, sums.sum(axis=0) - sums)
+        return np.asarray(rates[fold, cells])
+
+    def _gain(self, codes: NDArray[np.int64], subset: Sequence[int], fold: NDArray[np.int64]) -> float:
+        """What a combination explains of other rows: nats, or squares."""
+        rates = self._cross_fitted(codes, subset, fold)
+        if self.classes is None:
+            return -float(np.mean((self.truth - rates) ** 2))
+        return float(np.sum(self.truth * np.log(rates)) / len(rates))
+
+    def _encoded(self, codes: NDArray[np.int64], subset: Sequence[int], fold: NDArray[np.int64]) -> Array:
+        return self._feature(self._cross_fitted(codes, subset, fold))
+
+    def _feature(self, rates: Array) -> Array:
+        """Log-odds against the prior; means as they are."""
+        return rates if self.classes is None else np.asarray(np.log(rates / self.prior))
+
+    def _indicators(self, y: Array) -> Array:
+        if self.classes is None:
+            return np.asarray(((y - y.mean()) / (y.std() or 1.0))[:, None])
+        shares = np.bincount(y.astype(np.int64), minlength=self.classes)
+        truth = np.eye(self.classes)[y.astype(np.int64)]
+        return truth + np.where(shares == 0, 1e-9, 0.0)  # a class without rows has no logarithm
+
+    def _model(self) -> Any:
+        return Ridge(1.0) if self.classes is None else LogisticRegression(C=1.0, max_iter=200)
+
+    def _answer(self, model: Any, features: Array) -> Array:
+        if self.classes is None:
+            return np.asarray(model.predict(features), dtype=np.float64)
+        out = np.zeros((len(features), self.classes))
+        out[:, model.classes_.astype(np.int64)] = model.predict_proba(features)
+        return out
+
+    def _loss(self, predicted: Array, truth: Array) -> float:
+        if self.classes is None:
+            return float(np.mean((predicted - truth) ** 2))
+        return float(-np.mean(np.log(np.clip(predicted[np.arange(len(truth)), truth.astype(np.int64)], 1e-12, 1.0))))

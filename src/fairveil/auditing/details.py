@@ -1,0 +1,213 @@
+"""Fine structure of a release, as numbers: where S hides when values look clean.
+
+Nothing here knows of a leak. Each feature is a question that anybody can ask of any table: what hour, which digit, how
+often, equal to what, at which place.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fairveil.data.types import arrow_type, from_pattern, text_pattern
+
+Array = NDArray[np.float64]
+Matrix = NDArray[np.float32]
+
+#: Decimal places looked at, on both sides of the point, and low bits of a mantissa.
+_LEVELS, _BITS = 16, 16
+#: Waves over the range of a number, and its quantile bins; fewer where there are many columns.
+_WAVES, _BINS = 32, 32
+#: Features of all numbers of a table together, of each sort.
+_MOST_DETAILS, _MOST_WAVES, _MOST_BINS = 2000, 640, 480
+#: Buckets for the words, and for the pairs of letters, of columns with many different texts.
+_WORDS, _PAIRS = 128, 32
+#: Columns up to which all pairs are compared.
+_MOST_COMPARED = 40
+_DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
+#: Whole numbers in these ranges may be seconds or milliseconds since 1970.
+_EPOCHS = ((1e8, 5e9, 1e6), (1e11, 5e12, 1e3))
+
+
+@dataclass(frozen=True)
+class NumberDetails:
+    """What is looked at in a numeric column, decided from all draws of a release without looking at S.
+
+    levels: decimal places at which the numbers differ, negative ones left of the point. bits: low bits of a mantissa.
+    waves: angular frequencies per standard deviation. edges: between quantile bins. ticks: microseconds of a unit,
+    where the numbers are moments; None where they are not.
+    """
+
+    center: float
+    spread: float
+    levels: tuple[int, ...]
+    bits: int
+    waves: tuple[float, ...]
+    edges: tuple[float, ...]
+    ticks: float | None
+
+    @classmethod
+    def of(cls, numbers: Array, columns: int, kind: pa.DataType | None) -> "NumberDetails":
+        """From the present numbers of a column; columns: how many numeric ones there are."""
+        present = numbers[np.isfinite(numbers)]
+        center = float(present.mean()) if len(present) else 0.0
+        spread = float(present.std()) if len(present) else 0.0
+        whole = bool(np.all(present == np.round(present)))
+        levels, waves, bins = (
+            min(most, max(2, total // (share * columns)))
+            for most, total, share in ((_LEVELS, _MOST_DETAILS, 3), (_WAVES, _MOST_WAVES, 2), (_BINS, _MOST_BINS, 1))
+        )
+        varied = len(np.unique(present)) if len(present) else 0
+        frequencies = tuple(np.geomspace(1.0, 40.0, waves)) if varied > bins else ()
+        edges = np.unique(np.quantile(present, np.linspace(0, 1, bins + 1)[1:-1])) if varied > 2 else np.zeros(0)
+        return cls(center, spread or 1.0, varying_levels(present, levels), 0 if whole else min(_BITS, levels),
+                   frequencies, tuple(edges.tolist()), ticks_of(present, kind, whole=whole))  # fmt: skip
+
+    def features(self, numbers: Array, kind: pa.DataType) -> list[NDArray[np.generic]]:
+        """Digits and parities, last bits, waves, bins and the parts of a calendar; missing numbers filled before."""
+        parts: list[NDArray[np.generic]] = []
+        for level in self.levels:
+            digit = digit_at(numbers, level)
+            parts += [digit[:, None] / 9.0, (digit % 2)[:, None]]
+        if self.bits:
+            parts += [low_bits(numbers, kind, self.bits), np.signbit(numbers)[:, None]]
+        if self.waves:
+            angle = ((numbers - self.center) / self.spread)[:, None] * np.asarray(self.waves)[None, :]
+            parts += [np.sin(angle), np.cos(angle)]
+        if self.edges:
+            parts.append(np.digitize(numbers, self.edges)[:, None] == np.arange(len(self.edges) + 1)[None, :])
+        if self.ticks is not None:
+            parts += calendar(numbers * self.ticks)
+        return parts
+
+
+def ticks_of(present: Array, kind: pa.DataType | None, *, whole: bool) -> float | None:
+    """Microseconds of a unit of these numbers, where they are, or may be, moments."""
+    if kind is not None and pa.types.is_date(kind):
+        return float(_DAY)
+    if kind is not None and (pa.types.is_timestamp(kind) or pa.types.is_time(kind)):
+        return 1.0
+    if not len(present) or not whole:
+        return None
+    middle = float(np.median(present))
+    return next((ticks for low, high, ticks in _EPOCHS if low < middle < high), None)
+
+
+def moments_of(text: pa.ChunkedArray) -> tuple[Array, pa.DataType] | None:
+    """Texts that are dates or times, as numbers, and what they stand for; None if they are not."""
+    pattern = text_pattern(text) if pa.types.is_string(text.type) else None
+    if pattern is None:
+        return None
+    numbers, _ = from_pattern(text, pattern)
+    return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64), arrow_type(pattern)
+
+
+def calendar(moments: Array) -> list[NDArray[np.generic]]:
+    """Hour, weekday and month, each value a column; minute, second, day, its parity, and the day of the year."""
+    stamps = np.round(moments).astype("datetime64[us]")
+    days = np.floor_divide(moments, _DAY)
+    hour, weekday = np.floor_divide(moments, _HOUR) % 24, (days + 3) % 7
+    month = stamps.astype("datetime64[M]").astype(np.int64) % 12
+    day = (stamps.astype("datetime64[D]") - stamps.astype("datetime64[M]").astype("datetime64[D]")).astype(np.int64)
+    of_year = (stamps.astype("datetime64[D]") - stamps.astype("datetime64[Y]").astype("datetime64[D]")).astype(np.int64)
+    minute, second = np.floor_divide(moments, _MINUTE) % 60, np.floor_divide(moments, _SECOND) % 60
+    return [
+        hour[:, None] == np.arange(24), weekday[:, None] == np.arange(7), month[:, None] == np.arange(12),
+        (hour / 23)[:, None], (weekday >= 5)[:, None], (minute / 59)[:, None], (second / 59)[:, None],
+        (day / 30)[:, None], (day % 2)[:, None], (hour % 2)[:, None], (minute % 2)[:, None], (of_year / 365)[:, None],
+        (days % 2)[:, None],
+    ]  # fmt: skip
+
+
+def occurrences(codes: Mapping[str, NDArray[np.int64]], rows: int) -> list[NDArray[np.generic]]:
+    """How often the value of each column, and the whole row, occurs in the table: its logarithm, once, twice."""
+    parts: list[NDArray[np.generic]] = []
+    whole = np.zeros(rows, dtype=np.uint64)
+    for values in codes.values():
+        whole = whole * np.uint64(1_099_511_628_211) + values.astype(np.uint64)
+    for values in (*codes.values(), np.unique(whole, return_inverse=True)[1]):
+        counts = np.bincount(values)[values]
+        if np.ptp(counts):
+            parts += [np.log2(counts)[:, None], (counts == 1)[:, None], (counts == 2)[:, None], (counts % 2)[:, None]]
+    return parts
+
+
+def neighbours(codes: Mapping[str, NDArray[np.int64]], rows: int) -> list[NDArray[np.generic]]:
+    """Where a row equals the one before it and the one behind it, column by column, and in how many of them."""
+    flags = np.zeros((rows, len(codes)), dtype=bool)
+    for column, values in enumerate(codes.values()):
+        flags[1:, column] = values[1:] == values[:-1]
+    behind = np.roll(flags, -1, axis=0)
+    behind[-1:] = False
+    before = flags.sum(axis=1, keepdims=True)
+    return [flags, behind, before / max(len(codes), 1), behind.sum(axis=1, keepdims=True) / max(len(codes), 1),
+            before == len(codes)]  # fmt: skip
+
+
+def equal_columns(numbers: Mapping[str, Array], texts: Mapping[str, pa.ChunkedArray]) -> list[NDArray[np.generic]]:
+    """Where two columns of one sort hold the same value, or the one exceeds the other."""
+    parts: list[NDArray[np.generic]] = []
+    if len(numbers) <= _MOST_COMPARED:
+        for first, second in combinations(numbers.values(), 2):
+            same = first == second
+            parts += [same[:, None]] if 0 < same.sum() < len(same) else []
+            above = first > second
+            parts += [above[:, None]] if 0 < above.sum() < len(above) else []
+    if len(texts) <= _MOST_COMPARED:
+        for one, other in combinations(texts.values(), 2):
+            equal = pc.fill_null(pc.equal(one, other), False).to_numpy(zero_copy_only=False)
+            parts += [equal[:, None]] if 0 < equal.sum() < len(equal) else []
+    return parts
+
+
+def text_shape(column: pa.ChunkedArray) -> Matrix:
+    """Of texts with too many values to list: lengths, letters at the ends, which words and which pairs of letters."""
+    out = np.zeros((len(column), 6 + _PAIRS + _WORDS), dtype=np.float32)
+    for row, text in enumerate(column.fill_null("").to_numpy(zero_copy_only=False)):
+        if text:
+            words = text.split()
+            out[row, :6] = (len(text), len(text) % 2, len(words), len(words) % 2, ord(text[0]) % 256,
+                            ord(text[-1]) % 256)  # fmt: skip
+            for first, second in pairwise(text):
+                out[row, 6 + (31 * ord(first) + ord(second)) % _PAIRS] += 1.0
+            for word in words:
+                out[row, 6 + _PAIRS + _hashed(word.lower()) % _WORDS] = 1.0
+    return out
+
+
+def _hashed(word: str) -> int:
+    """The same number for the same word, in every process."""
+    value = 2_166_136_261
+    for letter in word:
+        value = (value ^ ord(letter)) * 16_777_619 % 2**32
+    return value
+
+
+def low_bits(numbers: Array, kind: pa.DataType, bits: int) -> NDArray[np.generic]:
+    """The last bits of each number in the type in which it was released."""
+    if pa.types.is_float32(kind):
+        whole = numbers.astype(np.float32).view(np.int32).astype(np.int64)
+    else:
+        whole = numbers.view(np.int64)
+    return (whole[:, None] >> np.arange(bits)[None, :]) & 1
+
+
+def digit_at(numbers: Array, level: int) -> Array:
+    """The digit at 10^-level; the little is for decimals that binary fractions miss by a hair."""
+    return np.asarray(np.floor(np.abs(numbers) * 10.0**level + 1e-6) % 10)
+
+
+def varying_levels(numbers: Array, most: int) -> tuple[int, ...]:
+    """Decimal places at which the numbers differ, from the largest number's down to where a double has none left."""
+    finite = numbers[np.isfinite(numbers)]
+    if not len(finite):
+        return ()
+    magnitude = int(np.ceil(np.log10(max(float(np.abs(finite).max()), 1.0))))
+    smallest = 15 - int(np.ceil(np.log10(max(float(np.median(np.abs(finite))), 1.0)) or 0))
+    places = range(-magnitude, min(_LEVELS, smallest + 1))
+    levels: Sequence[int] = [level for level in places if np.ptp(digit_at(finite, level)) > 0]
+    return tuple(levels[-most:])
