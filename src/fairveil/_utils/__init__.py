@@ -1,1 +1,1 @@
-"""Helpers without knowledge of the field: errors, progress, atomic files, randomness, lazy imports."""
+"""Generic helpers: errors, progress, atomic file writes, randomness, lazy imports."""

@@ -10,17 +10,17 @@ from pathlib import Path
 
 from fairveil._utils.errors import InputError
 
-#: What a file readable by its owner alone, and any other new file, is created with (less the umask).
+#: Creation modes, before the umask: readable by the owner only, and any other new file.
 PRIVATE, PUBLIC = 0o600, 0o666
 _PARTIAL = r"[0-9a-f]{16}\.partial"
 
 
 @contextmanager
 def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
-    """A temporary name to write to; when the block ends well its file takes the place of `path`, else it is removed.
+    """A temporary path to write to. It replaces `path` if the block succeeds and is removed otherwise.
 
-    The file is there already, empty: it is created exclusively under a name that nobody can know, so that no link that
-    was planted there is followed.
+    The file already exists, empty: it is created exclusively under an unpredictable name, so a link planted there is
+    never followed.
     """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode))
@@ -32,7 +32,7 @@ def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, content: bytes, mode: int = PUBLIC) -> None:
-    """Write a small file in one go."""
+    """Write a small file at once."""
     with replacing(path, mode) as partial:
         partial.write_bytes(content)
 
@@ -43,14 +43,14 @@ def is_partial(name: str, target: str) -> bool:
 
 
 def put_in_place(partial: Path, path: Path) -> None:
-    """Sync a finished file or folder and give it its name."""
+    """Sync a finished file or folder and rename it to its final name."""
     sync(partial)
     partial.replace(path)
     sync(path.parent)
 
 
 def sync(path: Path) -> None:
-    """Let what was written reach the disk: a name must never outlive its content."""
+    """Flush to disk: a file name must never outlive its content."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -59,22 +59,22 @@ def sync(path: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file; of nothing else, as to read a pipe would wait for ever."""
+    """The SHA-256 of an ordinary file. Anything else is refused: reading a pipe would block forever."""
     refuse_special(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def refuse_special(path: Path) -> None:
-    """Stop where a path is there and is neither a file nor a folder."""
+    """Raise if a path exists and is neither a file nor a folder."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise InputError(f"{path} is not an ordinary file.")
 
 
 def refuse_overwriting(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
-    """Stop where one of the files to write is one of those to read, or where two are the same; None is passed over.
+    """Raise if an output would overwrite an input, or if two outputs are the same file. None is ignored.
 
-    Both map what a file is, as a message says it, to its path.
+    Both map the description of a file, as used in messages, to its path.
     """
     written = {what: path for what, path in outputs.items() if path is not None}
     read = {what: path for what, path in inputs.items() if path is not None}

@@ -1,10 +1,10 @@
-"""What can go wrong, each with one clear message: what, where, what to do. Never a value of the data."""
+"""Errors and warnings. A message says what, where and what to do, and never shows a data value."""
 
 from collections.abc import Sequence
 
 
 class InputError(ValueError):
-    """The input cannot be used. Lists every problem that was found, not only the first."""
+    """The input cannot be used. Lists every problem found, not only the first."""
 
     def __init__(self, problems: str | Sequence[str]) -> None:
         self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
@@ -16,23 +16,23 @@ class BudgetNotMet(RuntimeError):
 
 
 class BudgetWarning(UserWarning):
-    """A bound was not verified on held-out rows, and the caller chose to go on all the same."""
+    """A bound was not verified on held-out rows, and the caller chose to continue anyway."""
 
 
 class TrainingFailed(RuntimeError):
-    """The game diverged: a player's loss is no longer a number."""
+    """Training diverged: a player's loss is not finite."""
 
 
 class VeilFileError(ValueError):
-    """A `.veil` or checkpoint file is damaged, was altered, or is not such a file at all."""
+    """A `.veil` or checkpoint file is damaged, was altered, or is a different kind of file."""
 
 
 class DataNotFound(FileNotFoundError):
-    """A data set is in none of the places where it is looked for."""
+    """A data set is in none of the expected places."""
 
 
 class ClippedWarning(UserWarning):
-    """Numbers outside the range of the schema were moved to its nearest end before encoding."""
+    """Numbers outside the schema's range were clipped before encoding."""
 
 
 def _listing(problems: Sequence[str]) -> str:
@@ -42,7 +42,7 @@ def _listing(problems: Sequence[str]) -> str:
 
 
 def rows_named(rows: Sequence[int], most: int = 5) -> str:
-    """Name row positions in a message, the first few of many.
+    """Row positions for a message; only the first few if there are many.
 
     >>> rows_named([17, 402])
     'rows 17, 402'
@@ -55,7 +55,7 @@ def rows_named(rows: Sequence[int], most: int = 5) -> str:
 
 
 def must_be(owner: str, name: str, expected: str, got: object) -> str:
-    """Say that a parameter is wrong, in scikit-learn's words.
+    """The message for an invalid parameter, worded as in scikit-learn.
 
     >>> must_be("FairEncoder", "budget", "a number above 0", -1)
     "The 'budget' parameter of FairEncoder must be a number above 0. Got -1 instead."

@@ -1,4 +1,4 @@
-"""Attributes of a package that are imported on first use.
+"""Lazy imports of package attributes.
 
 `import fairveil`, `fairveil --help` and shell completion do not wait for PyTorch.
 """
@@ -13,8 +13,8 @@ def lazily(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of a package.
 
-    places: for each module, relative to the package, the names that the package takes from it. modules: attributes of
-    the package that are modules, with their path relative to the package.
+    places: maps each module, relative to the package, to the names that the package exports from it. modules: maps
+    attributes of the package that are modules to their path relative to the package.
     """
     paths = dict(modules or {})
     where = {name: module for module, names in places.items() for name in names}

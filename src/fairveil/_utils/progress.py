@@ -1,4 +1,4 @@
-"""Progress of long work: a bar with the time left on a terminal, a plain line now and then elsewhere, or nothing."""
+"""Progress of long tasks: a bar on a terminal, an occasional plain line elsewhere, or nothing."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ _QUIET = 10.0
 
 
 class Reporter(Protocol):
-    """ReleaseSummary after every step how far the work is."""
+    """Reports progress after every step."""
 
     def __call__(self, done: int, note: str = "") -> None:
         """Report."""

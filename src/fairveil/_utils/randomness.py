@@ -1,9 +1,9 @@
-"""Where draws come from.
+"""Sources of randomness.
 
-Whoever can repeat the draws of a release can undo its noise. torch's CPU generator keeps 32 bits of its seed, and all
-of them can be tried in two minutes, so nothing that is handed on is drawn from it. Releases come from a `ByteSource`:
-the operating system's cryptographic stream, or a stream of the same strength under a key. torch generators are for
-training and for measurements.
+Anyone who can reproduce the draws of a release can undo its noise. torch's CPU generator uses only 32 bits of its
+seed, and all of them can be tried in two minutes, so nothing that is published is drawn from it. Releases use a
+`ByteSource`: the operating system's cryptographic stream, or a keyed stream of the same strength. torch generators
+are for training and for measurements.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _KEY_BYTES = 32
 
 @dataclass(frozen=True)
 class Seeds:
-    """Seeds of training and of measurements: independent streams by name, all from one number.
+    """Seeds for training and measurements: independent named streams, all derived from one number.
 
     >>> seeds = Seeds(7)
     >>> seeds.child("split").number() == seeds.child("split").number()
@@ -35,12 +35,12 @@ class Seeds:
     path: tuple[int, ...] = ()
 
     def child(self, *names: str | int) -> "Seeds":
-        """The seeds of a part, by its name and number."""
+        """The seeds of a component, by name and number."""
         keys = (name if isinstance(name, int) else int.from_bytes(_digest(name.encode())[:4], "big") for name in names)
         return Seeds(self.entropy, (*self.path, *keys))
 
     def number(self) -> int:
-        """A seed of 63 bits, for tools that take one."""
+        """A 63-bit seed, for tools that take one."""
         state = np.random.SeedSequence(self.entropy, spawn_key=self.path).generate_state(1, np.uint64)
         return int(state[0] >> np.uint64(1))
 
@@ -49,7 +49,7 @@ class Seeds:
         return np.random.default_rng(np.random.SeedSequence(self.entropy, spawn_key=self.path))
 
     def torch(self, device: torch.device | str = "cpu") -> torch.Generator:
-        """A torch generator. It keeps 32 bits of a seed: never for what is handed on."""
+        """A torch generator. It uses only 32 bits of a seed: never use it for published data."""
         return torch.Generator(device).manual_seed(self.number())
 
 
@@ -58,35 +58,35 @@ def _digest(content: bytes) -> bytes:
 
 
 class ByteSource:
-    """Numbers made from cryptographic bytes."""
+    """Random numbers from cryptographic bytes."""
 
     device = torch.device("cpu")
 
     def bytes(self, rows: int, columns: int) -> NDArray[np.uint8]:
-        """Uniform bytes, (rows, columns), never the same ones again."""
+        """Uniform bytes, (rows, columns), different in every call."""
         raise NotImplementedError  # abstract
 
     def part(self, start: int, stop: int) -> Self:
-        """The source of rows `start` to `stop` of a batch; any row is as good as another unless a subclass says so."""
+        """The source for rows `start` to `stop` of a batch: by default the same for all rows."""
         return self
 
     def uniform(self, rows: int, columns: int) -> Tensor:
-        """In [0, 1), on the same grid of 2^-24 as torch's own: float32."""
+        """In [0, 1), on the same grid of 2^-24 that torch uses: float32."""
         bits = self.bytes(rows, 4 * columns).view(np.uint32).reshape(rows, columns) >> 8
         return torch.from_numpy((bits * np.float32(2.0**-24)).astype(np.float32))
 
     def double(self, rows: int, columns: int) -> Tensor:
-        """In (0, 1), at the middles of a grid of 2^-53: float64."""
+        """In (0, 1), at the midpoints of a grid of 2^-53: float64."""
         bits = self.bytes(rows, 8 * columns).view(np.uint64).reshape(rows, columns) >> 11
         return torch.from_numpy((bits + 0.5) * 2.0**-53)
 
     def keys(self, rows: int) -> NDArray[np.uint64]:
-        """Independent whole numbers of 63 bits."""
+        """Independent 63-bit integers."""
         return np.asarray(self.bytes(rows, 8).view(np.uint64).reshape(rows) >> np.uint64(1))
 
 
 class SystemRandom(ByteSource):
-    """The operating system's cryptographic stream. There is no seed, and no draw can be repeated."""
+    """The operating system's cryptographic stream. It has no seed, and no draw can be repeated."""
 
     def bytes(self, rows: int, columns: int) -> NDArray[np.uint8]:
         """From the operating system."""
@@ -94,9 +94,9 @@ class SystemRandom(ByteSource):
 
 
 class KeyedStream(ByteSource):
-    """SHAKE-256 of a key and a counter: whoever lacks the key cannot tell it from chance, whoever has it can repeat it.
+    """SHAKE-256 of a key and a counter: indistinguishable from random without the key, reproducible with it.
 
-    material: what the key is made from, such as a seed and a table; all of its bits count.
+    material: what the key is derived from, such as a seed and a table; all of its bits count.
     """
 
     def __init__(self, *material: bytes) -> None:
@@ -115,7 +115,7 @@ class KeyedStream(ByteSource):
 
 
 class RowStream(ByteSource):
-    """Bytes that depend on a secret and on each row's own key: rows with one key are drawn alike, in any batch.
+    """Bytes that depend on a secret and on each row's own key: rows with equal keys get equal draws, in any batch.
 
     keys: (rows, n) bytes that identify a row.
     """
@@ -126,11 +126,11 @@ class RowStream(ByteSource):
         self._calls = 0
 
     def part(self, start: int, stop: int) -> Self:
-        """The source of some rows."""
+        """The source for some of the rows."""
         return type(self)(self._secret, self._keys[start:stop])
 
     def bytes(self, rows: int, columns: int) -> NDArray[np.uint8]:
-        """The next bytes of every row."""
+        """The next bytes for every row."""
         if rows != len(self._keys):
             raise ValueError(f"This source has the keys of {len(self._keys)} rows, and {rows} were asked for.")
         self._calls += 1
@@ -152,12 +152,12 @@ def new_secret() -> bytes:
 
 
 def whole_number_bytes(number: int) -> bytes:
-    """All bits of a whole number of any size."""
+    """All bits of an integer of any size."""
     return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
 
 
 def source_of_rows(source: RandomSource, start: int, stop: int) -> RandomSource:
-    """Where the draws of rows `start` to `stop` of a batch come from."""
+    """The random source for rows `start` to `stop` of a batch."""
     return source.part(start, stop) if isinstance(source, ByteSource) else source
 
 
@@ -169,7 +169,7 @@ def uniform(source: RandomSource, rows: int, columns: int) -> Tensor:
 
 
 def normal(source: RandomSource, rows: int, columns: int) -> Tensor:
-    """Standard normal: (rows, columns), float32; from bytes by the inverse distribution function."""
+    """Standard normal: (rows, columns), float32; bytes are mapped by the inverse distribution function."""
     if isinstance(source, ByteSource):
         drawn: Tensor = torch.special.ndtri(source.double(rows, columns))
         return drawn.float()
@@ -177,10 +177,10 @@ def normal(source: RandomSource, rows: int, columns: int) -> Tensor:
 
 
 def seen_slots(rows: int, width: int, dropped: float, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-    """Dropout as factors (rows, width): 0 with the chance `dropped`, else what keeps the mean at 1.
+    """Dropout as factors (rows, width): 0 with probability `dropped`, else the constant that makes their mean 1.
 
-    On a CPU sixteen bits decide, four slots to one number of the generator: with a float for each slot, drawing took a
-    tenth of a training step. Other devices draw side by side, and not all of them draw whole words.
+    On a CPU, each slot uses 16 bits, so one 64-bit draw serves four slots: drawing one float per slot took a tenth of a
+    training step. Other devices draw in parallel, and not all of them can draw 64-bit integers.
     """
     if generator.device.type != "cpu":
         seen = torch.rand(rows, width, generator=generator, device=generator.device) >= dropped

@@ -1,7 +1,7 @@
 """Sample weights: how many rows of the population each row stands for.
 
-Weights say what rows stand for, and not how much evidence they are: a mean of weighted rows is that of a table in which
-each row is repeated as its weight says, but its interval is that of the rows there are (Kish's effective number).
+Weights do not measure evidence: a weighted mean is that of a table in which each row is repeated according to its
+weight, but its interval is that of the actual rows (Kish's effective number).
 """
 
 import numpy as np
@@ -13,12 +13,12 @@ Array = NDArray[np.float64]
 
 
 def check_weights(given: ArrayLike, rows: int, what: str = "X") -> Array:
-    """One finite number of at least 0 per row, not all of them 0: (rows,)."""
+    """Check that there is one finite number per row, all at least 0 and not all 0: (rows,)."""
     values = np.asarray(given)
     if values.ndim != 1:
-        raise InputError(f"sample_weight must be one number for each row: 1D. It has {values.ndim} dimensions.")
+        raise InputError(f"sample_weight must be one number per row: 1D. It has {values.ndim} dimensions.")
     if len(values) != rows:
-        raise InputError(f"{what} has {rows} rows, sample_weight {len(values)}. They must be of one length.")
+        raise InputError(f"{what} has {rows} rows, sample_weight {len(values)}. They must have the same length.")
     try:
         weights = values.astype(np.float64)
     except (TypeError, ValueError):
@@ -32,13 +32,13 @@ def check_weights(given: ArrayLike, rows: int, what: str = "X") -> Array:
 
 
 def normalised(weights: Array) -> Array:
-    """With a mean of 1."""
-    scaled = weights / weights.max()  # large ones must not overflow
+    """Scaled to a mean of 1."""
+    scaled = weights / weights.max()  # avoids overflow
     return np.asarray(scaled / scaled.mean())
 
 
 def effective_rows(weights: Array | None, rows: int) -> float:
-    """Kish's effective number of rows: of equal weights all of them, of unequal ones fewer."""
+    """Kish's effective number of rows: all of them for equal weights, fewer for unequal weights."""
     if weights is None or not len(weights) or not weights.any():
         return float(rows)
     scaled = weights / weights.max()
