@@ -38,7 +38,7 @@ TABLES = {
     "nine rows": (lambda: X[:9], "at least 10"),
     "duplicate names": (duplicated, "'role' occurs 2 times"),
     "names that are no strings": (renamed, "Column names must be strings"),
-    "all missing": (lambda: X.assign(town=None), "'town' holds no value at all"),
+    "all missing": (lambda: X.assign(town=None), "'town' holds no values"),
     "infinity": (lambda: X.assign(height=np.inf), "'height' holds infinity"),
     "strings among numbers": (lambda: X.assign(height=[1.5, "tall"] * 100), "'height' mixes types"),
     "bytes": (lambda: X.assign(town=[b"x"] * 200), "'town' has the type binary"),
@@ -79,8 +79,8 @@ def test_several_problems_are_told_at_once():
 SECRETS = {
     "absent": (None, "S is missing"),
     "wrong length": (SEX[:-3], "X has 200 rows, sensitive_features 197"),
-    "one class": (["f"] * 200, "one single value"),
-    "all missing": (pd.Series([None] * 200, dtype="str"), "holds no value at all"),
+    "one class": (["f"] * 200, "a single value"),
+    "all missing": (pd.Series([None] * 200, dtype="str"), "holds no values"),
     "no columns": (pd.DataFrame(index=range(200)), "no columns|0"),
     "equal to a column of X": (X["role"], "'role' of X is the sensitive column"),
     "a column of X by other names": (
@@ -114,7 +114,7 @@ def test_sensitive_features(case):
     ("secret", "message"),
     [
         (SEX, "needs numbers"),
-        (pd.Series([np.nan] * 200), "no value at all"),
+        (pd.Series([np.nan] * 200), "holds no values"),
         (pd.Series([1.0, np.inf] * 100), "infinity"),
         (pd.Series([1.0] * 200), "nothing to hide"),
     ],
@@ -182,7 +182,7 @@ def test_parameters(case):
     ("target", "message"),
     [
         (Y[:-1], "y 199"),
-        (pd.Series([1] * 200), "one single value"),
+        (pd.Series([1] * 200), "a single value"),
         (pd.Series([1.0, None] * 100), "missing values"),
         (pd.Series([1.0, np.inf] * 100), "infinity"),
     ],

@@ -226,7 +226,7 @@ def test_new_missing_values_and_numbers_off_the_grid_are_refused():
     ("column", "message"),
     [
         ([[1, 2]] * 20, "cannot be encoded"),
-        ([None] * 20, "no value at all"),
+        ([None] * 20, "holds no values"),
         ([float("inf")] + [1.0, 2.0, 3.0] * 6, "infinity"),
         ([f"id{i}" for i in range(600)], "600 distinct values"),
         ([float(10**14 * i) for i in range(40)], "identifier"),

@@ -1,1 +1,1 @@
-"""Tables and images: what they hold, and how they become tensors and back."""
+"""Tables and images: how they are described, encoded as tensors and decoded."""

@@ -1,8 +1,8 @@
-"""Tables and images behind one protocol: rows as a caller gives them, and how they become tensors and back.
+"""Tables and images behind one protocol: a caller's rows, and how they become tensors and back.
 
-A batch knows its rows (`content`), a `digest` of them, the `names` of its columns, and how to give a result back
-(`like_origin`). A codec encodes the content (`encode_rows`: `x`, and the `original` from which distortion is counted)
-and makes a release of it from a drawn tensor (`assemble`).
+A batch has its rows (`content`), their `digest`, the `names` of its columns, and returns a result in the caller's form
+(`like_origin`). A codec encodes the content (`encode_rows`: `x`, and the `original` against which distortion is
+measured) and builds a release from a drawn tensor (`assemble`).
 """
 
 from collections.abc import Sequence
@@ -21,17 +21,17 @@ AnyCodec = Codec | ImageCodec
 
 
 def codec_for(schema: AnySchema, handle_unknown: HandleUnknown = "error") -> AnyCodec:
-    """How rows of this schema are encoded and decoded."""
+    """The codec for rows of this schema."""
     return ImageCodec(schema) if isinstance(schema, ImageSchema) else Codec(schema, handle_unknown)
 
 
 def check_types(batch: Batch, schema: AnySchema) -> None:
-    """Refuse a column that holds dates where the schema has numbers, and the like: inside, all of them are numbers."""
+    """Reject a column of another type than in the schema, such as dates for numbers: internally, both are numbers."""
     if isinstance(batch, Images) or isinstance(schema, ImageSchema):
         return
     wrong = [
         f"Column {column.name!r} holds {batch.types.get(column.name, 'plain')} values where the schema has "
-        f"{column.held_as}. Convert it as it was when the veil was fitted."
+        f"{column.held_as}. Convert it to the type it had when the veil was fitted."
         for column in schema.columns
         if column.name in batch.names and column.family == "number" and column.role != "drop"
         and not same_sort(batch.types.get(column.name), column.type)
@@ -41,12 +41,12 @@ def check_types(batch: Batch, schema: AnySchema) -> None:
 
 
 def read_schema(described: Any) -> AnySchema:
-    """A schema from plain values."""
+    """Read a schema from plain values."""
     return ImageSchema.from_dict(described) if "images" in described else Schema.from_dict(described)
 
 
 def describe(batch: Batch, schema: Schema | None, sensitive: Sequence[str], *, bins: bool) -> AnySchema:
-    """The schema of a batch: the caller's, or inferred. sensitive: columns to which it gives that role."""
+    """The schema of a batch: the caller's, or inferred. sensitive: columns that get that role."""
     if isinstance(batch, Images):
         if schema is not None or sensitive:
             raise InputError("Images have no columns: leave 'schema' and 'sensitive_columns' out.")

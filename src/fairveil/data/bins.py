@@ -1,4 +1,4 @@
-"""Bins of a number: where they begin, read off data without pointing at single rows."""
+"""Bins of a numeric column, chosen from data so that no edge reveals a single row's value."""
 
 import math
 
@@ -6,14 +6,14 @@ import numpy as np
 
 #: A number is released by drawing one of about this many bins (twice that for a heavy tail), then a point within it.
 MOST_BINS = 64
-#: A value held by this share of the rows is a bin of its own, so that spikes survive.
+#: A value held by at least this share of the rows gets a bin of its own, so that spikes are preserved.
 _SPIKE = 0.002
-#: Bins are cut until drawing within them costs at most this share of the variance.
+#: Bins are split until drawing within them costs at most this share of the variance.
 _BIN_COST = 0.01
 
 
 def bin_starts(values: np.ndarray, lower: float, grid: float, fewest: int) -> tuple[float, ...]:
-    """Where bins begin: a bin for each spike, the rest cut at round numbers near its quantiles, wide ones cut again."""
+    """Where bins begin: one per spike, others near quantiles rounded to round numbers, wide ones split again."""
     steps, counts = np.unique(np.round((values - lower) / grid).astype(np.int64), return_counts=True)
     common = counts >= fewest
     if len(steps) <= MOST_BINS // 2 and 2 * counts[common].sum() >= counts.sum():
@@ -33,9 +33,9 @@ def bin_starts(values: np.ndarray, lower: float, grid: float, fewest: int) -> tu
 
 
 def _round_cuts(cuts: np.ndarray, origin: float) -> np.ndarray:
-    """Steps at which to cut, as rounder numbers nearby: a quantile is the value of a person.
+    """Cut points moved to rounder numbers nearby: an exact quantile is one person's value.
 
-    origin: the number 0 lies at the step -origin. Numbers are rounded, not their distance from the end of the range.
+    origin: the number 0 lies at step -origin. Numbers are rounded, not their distance from the end of the range.
     """
     cuts = np.unique(cuts)
     apart = np.diff(cuts)
@@ -49,7 +49,7 @@ def _round_cuts(cuts: np.ndarray, origin: float) -> np.ndarray:
 def _without_small(
     starts: np.ndarray, fixed: np.ndarray, steps: np.ndarray, counts: np.ndarray, fewest: int
 ) -> np.ndarray:
-    """Bins of a few rows joined with their neighbours; where a bin begins or ends at a spike, that edge stays."""
+    """Merge bins of few rows with their neighbours; edges at spikes are kept."""
     while True:
         rows = np.bincount(np.searchsorted(starts, steps, side="right") - 1, counts, len(starts))
         small = np.flatnonzero((rows > 0) & (rows < fewest))
@@ -60,9 +60,9 @@ def _without_small(
 
 
 def _cut_wide_bins(starts: np.ndarray, steps: np.ndarray, counts: np.ndarray, fewest: int) -> np.ndarray:
-    """Halve the bin in which a uniform draw would move its rows most, until the whole costs little or bins run out.
+    """Halve the bin whose uniform draw costs most, until the total cost is small or the number of bins is reached.
 
-    A heavy tail puts few rows in a bin that spans most of the range: drawing there would cost more than any budget.
+    A heavy tail puts few rows into a bin that spans most of the range: drawing there would exceed any budget.
     """
     total = float(np.average((steps - np.average(steps, weights=counts)) ** 2, weights=counts))
     whole = np.zeros(0, dtype=np.int64)  # starts of bins that cannot be cut without isolating a few rows
@@ -87,7 +87,7 @@ def _cut_wide_bins(starts: np.ndarray, steps: np.ndarray, counts: np.ndarray, fe
 
 
 def _cut_within(start: int, end: int, steps: np.ndarray, counts: np.ndarray, fewest: int) -> int | None:
-    """Where to cut a bin: near its middle, with at least `fewest` rows or none on either side; None if impossible."""
+    """Where to split a bin: near its middle, with at least `fewest` rows or none on either side; None if impossible."""
     middle = (start + end) // 2
     below = int(counts[steps < middle].sum())
     if not any(0 < side < fewest for side in (below, int(counts.sum()) - below)):
@@ -98,7 +98,7 @@ def _cut_within(start: int, end: int, steps: np.ndarray, counts: np.ndarray, few
     low = int(steps[np.searchsorted(rows, fewest)]) + 1
     high = int(steps[np.searchsorted(rows, rows[-1] - fewest, side="right")])
     wanted = min(max(middle, low), high)
-    # A round number between the two: either of them is the value of a person.
+    # A round number between the two: either of them is one person's value.
     for power in range(int(math.log10(end - start)), -1, -1):
         for place in (wanted // 10**power * 10**power, -(-wanted // 10**power) * 10**power):
             if low <= place <= high and start < place < end:
@@ -107,11 +107,11 @@ def _cut_within(start: int, end: int, steps: np.ndarray, counts: np.ndarray, few
 
 
 def _gaps_closed(steps: np.ndarray) -> np.ndarray:
-    """A bin for each step that occurs, and one for each gap between two of them."""
+    """One bin for each step that occurs, and one for each gap between two of them."""
     starts: np.ndarray = np.unique(np.concatenate([[0], steps, steps + 1]))
     return np.asarray(starts[starts <= steps[-1]])
 
 
 def tidy(value: float, grid: float) -> float:
-    """Remove the last binary digits that a decimal grid leaves behind (0.30000000000000004)."""
+    """Remove binary rounding errors from a number on a decimal grid (0.30000000000000004)."""
     return round(value, max(0, -math.floor(math.log10(grid)) + 1))

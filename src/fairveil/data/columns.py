@@ -1,4 +1,4 @@
-"""One column: what it is, what is done with it, and which values a release may hold."""
+"""The description of one column: its kind, its role, and the values a release may hold."""
 
 import math
 import unicodedata
@@ -16,32 +16,32 @@ Kind = Literal["categorical", "continuous", "integer"]
 Family = Literal["string", "number", "boolean"]
 Category = str | int | float | bool
 
-#: Rows that must share a category, reach an end of a range, or lie in a bin, for a schema to tell of it.
+#: Minimum number of rows that must share a category, reach an end of a range, or lie in a bin for a schema to list it.
 FEWEST = 10
-#: More categories than this are taken for names or identifiers, which no encoder can hide.
+#: A column with more categories than this is taken for a name or identifier, which no encoder can hide.
 MOST_CATEGORIES = 512
-#: Beyond this, squares of numbers leave what tensors can hold.
+#: Beyond this, squared numbers overflow in a tensor.
 _LARGEST = 1e18
-#: Limits of what a schema that was read from a file may hold.
+#: Limits for schemas read from a file.
 _MOST_LISTED, _LONGEST_TEXT = 2**16, 2**16
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: what it is, what is done with it, and which values a release may hold.
+    """The description of one column: its kind, its role, and the values a release may hold.
 
-    role: `encode` (released, censored), `keep` (released as it is, seen by every adversary), `pass` (released as it
-        is, seen by nobody: names, identifiers), `drop` or `sensitive` (not released). None: not decided yet, which
-        no schema accepts.
+    role: `encode` (released, censored), `keep` (released unchanged, seen by every adversary), `pass` (released
+        unchanged, seen by nobody: names, identifiers), `drop` or `sensitive` (not released). None: undecided, which no
+        schema accepts.
     kind: `categorical`, `continuous`, or `integer` (a number on a grid).
-    missing: whether "no value" is one of the values.
-    categories, default: the values of a categorical column; the most frequent one. rare: there were others, too rare to
-        be listed; they are read as the default.
-    lower, upper, grid: the range and the step of a number; None leaves it unbounded or unrounded. clipped: the share of
-        the rows that lay beyond the range, and are moved to its end.
-    center, scale: a number x enters a tensor as (x - center) / scale, and distortion is counted in that unit
-        (`scale` is the standard deviation unless you change it).
-    type: what the numbers of a column stand for, where that is a date, a time, a span of time or a decimal: see
+    missing: whether missing values can occur.
+    categories, default: the values of a categorical column; the most frequent one. rare: others were too rare to be
+        listed; they are read as the default.
+    lower, upper, grid: the range and step of a number; None means unbounded or unrounded. clipped: the share of rows
+        that were outside the range and are clipped to it.
+    center, scale: a number x is encoded as (x - center) / scale, and distortion is measured in that unit (`scale` is
+        the standard deviation unless you change it).
+    type: the original type of a column whose numbers represent a date, time, duration or decimal: see
         `fairveil.data.types`.
     starts: where the bins of a number begin, the first at `lower`. A release draws a bin, then a grid point within it;
         spikes are bins of their own. Empty: the number is released with additive noise instead.
@@ -66,7 +66,7 @@ class Column:
 
     @property
     def held_as(self) -> str:
-        """How its values are read from text: by the type or, where they are what they seem, by the family."""
+        """How its values are parsed from text: by the type if there is one, else by the family."""
         return self.type or self.family
 
     @property
@@ -76,11 +76,11 @@ class Column:
 
     @property
     def seen(self) -> bool:
-        """Whether encoders and adversaries see it: whether it has a place in a tensor."""
+        """Whether encoders and adversaries see the column, that is, whether it is encoded in a tensor."""
         return self.role in ("encode", "keep")
 
     def problems(self) -> list[str]:
-        """Everything that is wrong with this column's description."""
+        """Everything wrong with this column's description."""
         if problem := name_problem(self.name):
             return [f"A column of the schema {problem}"]
         where, found = f"Column {self.name!r} of the schema", self._wrong_types()
@@ -121,10 +121,10 @@ class Column:
         return found
 
     def _wrong_types(self) -> list[str]:
-        """Fields that hold what they cannot: a schema may come from a file that somebody crafted."""
+        """Fields with values of the wrong type: a schema may come from a crafted file."""
         where = f"Column {self.name!r} of the schema"
         texts = {"kind": self.kind, "role": self.role, "family": self.family, "type": self.type}
-        found = [f"{where} has {name} = {shown(value)}, which must be a text." for name, value in texts.items()
+        found = [f"{where} has {name} = {shown(value)}, which must be text." for name, value in texts.items()
                  if not isinstance(value, str | None)]  # fmt: skip
         if self.family not in get_args(Family) and not found:
             found.append(f"{where} has the unknown family {shown(self.family)}. Use {', '.join(get_args(Family))}.")
@@ -157,7 +157,7 @@ class Column:
 
 
 def family_of(kind: pa.DataType) -> Family | None:
-    """What sort of values an arrow type holds; None for those that cannot be encoded."""
+    """The family of an arrow type's values; None for types that cannot be encoded."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_boolean(kind):
@@ -170,10 +170,10 @@ def family_of(kind: pa.DataType) -> Family | None:
 
 
 def name_problem(name: object) -> str | None:
-    """Why this cannot be the name of a column; None if it can.
+    """Why this cannot be a column name; None if it can.
 
-    A name is written into schemas, cards, pages and terminals, so it must not contain control characters or marks that
-    change the direction of text.
+    A name is written into schemas, cards, web pages and terminals, so it must not contain control characters or
+    characters that change the direction of text.
 
     >>> name_problem("age"), name_problem("a" + chr(10) + "b")
     (None, "has a name with control characters ('a\\\\nb'). Rename it.")
@@ -188,7 +188,7 @@ def name_problem(name: object) -> str | None:
 
 
 def shown(value: object, most: int = 60) -> str:
-    """A value from a file for a message: in ASCII, without control characters, cut short."""
+    """A value from a file, formatted for a message: ASCII, without control characters, truncated."""
     text = ascii(value) if isinstance(value, (str, int, float, bool, type(None))) else f"a {type(value).__name__}"
     return text if len(text) <= most else f"{text[: most - 4]} ..."
 

@@ -1,7 +1,7 @@
-"""Columns that another column determines, as `education` does `education-num`: found in a table, kept by a release.
+"""Columns determined by another column, as `education` determines `education-num`: found in data, kept in releases.
 
-A release that breaks such a rule holds rows that the table rules out. Whoever sees one knows that the row was changed,
-and where one group is changed more than the other, that tells S.
+A release that breaks such a rule contains rows that cannot occur in the table. Anyone who sees one knows that the row
+was changed, and if one group is changed more often than another, that reveals S.
 """
 
 import math
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Category, Column
 from fairveil.data.frames import missing_mask
 
-#: Rows on which rules are tried first; most pairs of columns fail on a few.
+#: Rules are first tested on this many rows; most pairs of columns fail there.
 _TRIED = 500
-#: A rule is believed if chance would give it with a probability below e to this power.
+#: A rule is accepted if its probability under independence is below e to this power.
 _UNLIKELY = -30.0
-#: Cuts of the range of a number, at most, for it to determine another column.
+#: A number may determine another column by at most this many cuts of its range.
 _MOST_CUTS = 128
-#: The share of rows that may lie in pieces too small to be told, against what the rule says.
+#: The share of rows that may contradict a rule because they lie in intervals of too few rows.
 _PASSED_OVER = 0.002
 
 
@@ -31,8 +31,8 @@ _PASSED_OVER = 0.002
 class Dependency:
     """`column` is determined by `by`.
 
-    values: what `column` holds for each category of `by`, or for each piece of its range; last, if `by` can be missing,
-    what it holds there. None: no value. starts: of a number, where the pieces begin.
+    values: the value of `column` for each category of `by`, or for each interval of its range; last, if `by` can be
+    missing, the value in that case. None: no value. starts: for a number, where the intervals begin.
     """
 
     column: str
@@ -44,10 +44,10 @@ class Dependency:
 def find_dependencies(
     columns: Sequence[Column], table: pa.Table, fewest: int = FEWEST
 ) -> tuple[tuple[Column, ...], tuple[Dependency, ...]]:
-    """All rules between the columns that are seen; and the columns, some with bins cut so that they keep a rule.
+    """All rules between the seen columns; and the columns, some with bins split so that they respect a rule.
 
-    Of two columns that determine each other, the one that is kept, or else the first that is categorical, determines.
-    fewest: a value that a rule tells is held by at least as many rows.
+    If two columns determine each other, the one that is kept, or else the first categorical one, is the determining
+    one. fewest: the minimum number of rows that hold a value listed in a rule.
     """
     seen = [column for column in columns if column.seen]
     if len(seen) < 2 or not table.num_rows:
@@ -69,7 +69,7 @@ def find_dependencies(
 
 
 def _codes(column: Column, values: pa.ChunkedArray) -> NDArray[np.int64]:
-    """A number for each value, -1 for "no value", -2 where the schema does not hold the value."""
+    """An integer for each value, -1 for "no value", -2 if the schema does not contain the value."""
     plain = values.combine_chunks()
     coded = plain.dictionary_encode() if not pa.types.is_dictionary(plain.type) else plain
     codes = np.asarray(pc.fill_null(coded.indices, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
@@ -89,7 +89,7 @@ def _codes(column: Column, values: pa.ChunkedArray) -> NDArray[np.int64]:
 def _rules(
     columns: Sequence[Column], codes: list[NDArray[np.int64]], table: pa.Table, fewest: int
 ) -> dict[int, set[int]]:
-    """For each column the columns that it determines, on all rows, and more than chance would have it."""
+    """For each column, the columns it determines on all rows, excluding chance."""
     every = np.stack(codes, axis=1)
     tried = np.arange(len(every))[:: max(1, len(every) // _TRIED)][:_TRIED]
     varied = [j for j in range(every.shape[1]) if len(np.unique(every[every[:, j] >= -1, j])) > 1]
@@ -108,7 +108,7 @@ def _rules(
 def _candidates(
     by: Column, codes: NDArray[np.int64], others: NDArray[np.int64], values: pa.ChunkedArray
 ) -> NDArray[np.bool_]:
-    """Which columns could be determined, by some rows: most pairs fail on a few, and all are looked at together."""
+    """Which columns could be determined, judged on a few rows and for all columns at once: most pairs fail."""
     if by.kind == "categorical":
         order = np.argsort(codes, kind="stable")
         same = (codes[order][1:] == codes[order][:-1]) & (codes[order][1:] >= -1)
@@ -116,19 +116,19 @@ def _candidates(
         return np.asarray(~((before != after) & (before >= -1) & (after >= -1)).any(axis=0))
     order = np.argsort(values.to_numpy(zero_copy_only=False).astype(np.float64), kind="stable")
     changes = (others[order][1:] != others[order][:-1]).sum(axis=0)
-    # Rows that the schema does not hold come and go between others.
+    # Rows outside the schema's values may interrupt an interval.
     return np.asarray(changes <= 2 * _MOST_CUTS)
 
 
 def _believed(by: Column, codes: NDArray[np.int64], column: NDArray[np.int64], table: pa.Table, fewest: int) -> bool:
-    """Whether chance is unlikely to have made a rule. Of a number, few pieces of its range must do."""
+    """Whether a rule is unlikely to hold by chance. For a number, few intervals of its range must suffice."""
     if by.kind == "categorical":
         return _chance(codes, column) < _UNLIKELY
     starts = _pieces(by, codes, column, table, fewest)
     if starts is None:
         return False
     pieces = np.where(codes >= 0, _places(by, starts, table[by.name]), codes)
-    # The pieces were chosen to fit: each could begin at any row.
+    # The intervals were chosen to fit: each could begin at any row.
     return _chance(pieces, column) + len(starts) * math.log(len(codes)) < _UNLIKELY
 
 
@@ -141,7 +141,7 @@ def _holds(by: NDArray[np.int64], column: NDArray[np.int64]) -> bool:
 
 
 def _chance(by: NDArray[np.int64], column: NDArray[np.int64]) -> float:
-    """The log of the probability that the rule holds if the two columns have nothing to do with each other."""
+    """The log of the probability that the rule holds if the two columns are independent."""
     both = (by >= -1) & (column >= -1)
     shares = np.unique(column[both], return_counts=True)[1] / max(int(both.sum()), 1)
     sizes = np.unique(by[both], return_counts=True)[1]
@@ -149,7 +149,7 @@ def _chance(by: NDArray[np.int64], column: NDArray[np.int64]) -> float:
 
 
 def _dependency(by: Column, column: Column, table: pa.Table, fewest: int) -> tuple[Column, Dependency]:
-    """The rule with its values, and the column that determines, with bins of which each lies within one piece."""
+    """The rule with its values, and the determining column, with each bin inside one interval."""
     if by.kind == "categorical":
         return by, Dependency(column.name, by.name, _values(by, by.categories, column, table, fewest))
     codes = _codes(by, table[by.name]), _codes(column, table[column.name])
@@ -162,7 +162,7 @@ def _dependency(by: Column, column: Column, table: pa.Table, fewest: int) -> tup
 def _values(
     by: Column, slots: Sequence[Any], column: Column, table: pa.Table, fewest: int
 ) -> tuple[Category | None, ...]:
-    """What `column` holds in each slot of `by`; where few rows are in one, what it holds in the nearest one below."""
+    """The value of `column` in each slot of `by`; for slots with few rows, the value of the nearest slot below."""
     places = _places(by, slots, table[by.name])
     known = _codes(column, table[column.name])
     usable = np.flatnonzero((places >= 0) & (known >= -1))
@@ -179,7 +179,7 @@ def _values(
 
 
 def _places(column: Column, slots: Sequence[Any], values: pa.ChunkedArray) -> NDArray[np.int64]:
-    """The slot of each value, the one behind the last for "no value"; -1 where the schema does not hold the value."""
+    """The slot of each value, one past the last for "no value"; -1 if the schema does not contain the value."""
     if column.kind == "categorical":
         position = {value: i for i, value in enumerate(slots)}
         places = np.array([position.get(value, -1) for value in values.to_pylist()], dtype=np.int64)
@@ -194,10 +194,10 @@ def _places(column: Column, slots: Sequence[Any], values: pa.ChunkedArray) -> ND
 def _pieces(
     by: Column, codes: NDArray[np.int64], column: NDArray[np.int64], table: pa.Table, fewest: int
 ) -> tuple[float, ...] | None:
-    """Where the pieces of a number begin on which another column is constant; None if there are too many.
+    """Where the intervals of a number begin on which another column is constant; None if there are too many.
 
-    codes, column: of both columns, row by row. Pieces of few rows are passed over, as long as they are rare: a column
-    that goes its own way is made of nothing else.
+    codes, column: the codes of both columns, row by row. Intervals of few rows are ignored as long as they are rare:
+    for an unrelated column, nearly all intervals are short.
     """
     if by.lower is None or by.grid is None:
         return None
@@ -217,14 +217,14 @@ def _pieces(
 
 
 def _cut(low: float, high: float, by: Column) -> float:
-    """Where to cut between two values: where a bin begins already, or else at a round number."""
+    """Where to cut between two values: at an existing bin edge, or else at a round number."""
     assert by.grid is not None
     between = [start for start in by.starts if low + 0.5 * by.grid < start < high + 0.5 * by.grid]
     return between[0] if between else _round_between(low, high, by.grid, by.grid if by.type else 1.0)
 
 
 def _round_between(low: float, high: float, grid: float, base: float) -> float:
-    """The roundest grid point above `low` and up to `high`; `base` is the unit of which round numbers are made."""
+    """The roundest grid point above `low` and up to `high`; `base` is the unit of round numbers."""
     widest, finest = math.ceil(math.log10(max(high - low, grid) / base)) + 1, math.floor(math.log10(grid / base))
     for power in range(widest, finest - 1, -1):
         unit = max(base * 10.0**power, grid)
@@ -236,15 +236,15 @@ def _round_between(low: float, high: float, grid: float, base: float) -> float:
 
 @dataclass(frozen=True)
 class Link:
-    """A dependency in terms of a tensor.
+    """A dependency as positions in a tensor.
 
-    column: the one that is determined. source: first slot, and the one behind the last, of the group that determines;
-    None for a number without bins. target: those of the group that is determined; None if it has no group. number,
-    source_number: positions of their numbers among all numbers, None if they have none. edges: where the pieces of a
-    number without bins begin, on the tensor's scale; gone: the group, and its slot, that says that it is missing.
-    slots: for each slot or piece of the source the slot of the target (from 0); values: the number, on the tensor's
-    scale. defaults: for each target slot the source slot to take where the two contradict; default_values: the number
-    there. repeated: an earlier link determines the same target, so that here the source gives way.
+    column: the determined column. source: start and stop of the determining one-hot group; None for a number without
+    bins. target: the same for the determined group; None if it has none. number, source_number: positions among all
+    numbers; None for categorical columns. edges: where the intervals of a number without bins begin, on the tensor's
+    scale. gone: the group, and the slot in it, that mark the number as missing. slots: for each source slot or
+    interval, the target slot (from 0); values: the number, on the tensor's scale. defaults: for each target slot, the
+    source slot to use if the two contradict each other; default_values: the number in that case. repeated: an earlier
+    link determines the same target, so here the source is adjusted instead.
     """
 
     column: str

@@ -1,7 +1,7 @@
-"""The caller's table in, an arrow table inside, the caller's kind of table out.
+"""Read the caller's table as an arrow table, and return results in the caller's type.
 
-pandas, polars and pyarrow tables and two-dimensional arrays are read into one form, a `pyarrow.Table`, so that
-nothing else needs to know which library the caller uses.
+pandas, polars and pyarrow tables and two-dimensional arrays are all converted to a `pyarrow.Table`, so the rest of the
+code does not depend on the caller's library.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ def is_frame(data: object) -> bool:
 
 
 def collected(data: Any) -> Any:
-    """A lazy polars frame as a frame; anything else as it is."""
+    """A lazy polars frame, collected; anything else unchanged."""
     return data.collect() if nw.dependencies.is_polars_lazyframe(data) else data
 
 
@@ -45,11 +45,11 @@ def is_series(data: object) -> bool:
 
 @dataclass(frozen=True)
 class Table:
-    """An arrow table, and what it takes to give a result back in the caller's own form.
+    """An arrow table, and what is needed to return a result in the caller's type.
 
-    arrow: the rows, of plain types: texts, truth values, numbers. coded: columns that the caller's library holds as
-    categories, whatever their values look like. types: of columns whose numbers stand for dates, times or decimals,
-    what they were.
+    arrow: the rows, in plain types: text, booleans, numbers. coded: columns that the caller's library stores as
+    categories, whatever their values. types: the original types of columns whose dates, times or decimals were
+    converted to numbers.
     """
 
     arrow: pa.Table
@@ -75,7 +75,7 @@ class Table:
         return self.arrow.select(list(names))
 
     def take(self, rows: NDArray[np.int64]) -> "Table":
-        """Some of the rows, to be learned from: `like_origin` is for all of them."""
+        """Some of the rows, for fitting: `like_origin` works only on all of them."""
         return replace(self, arrow=self.arrow.take(pa.array(rows)))
 
     def without(self, name: str) -> "Table":
@@ -92,7 +92,7 @@ class Table:
         return table_digest(self.arrow)
 
     def like_origin(self, released: pa.Table, *, keep_types: bool = True) -> Any:
-        """Give `released` the caller's form: frame library, index and, with `keep_types`, each column's own type."""
+        """Return `released` in the caller's type: library, index and, with `keep_types`, each column's type."""
         if keep_types:
             released = pa.table({
                 name: from_numbers(released[name], self.types[name]) if name in self.types else released[name]
@@ -118,7 +118,7 @@ def table_digest(table: pa.Table) -> bytes:
 def read_table(data: Any, names: Sequence[str] | None = None) -> Table:
     """Read a pandas, polars or pyarrow table or a two-dimensional array; list every problem at once.
 
-    names: what to call the columns of an array; x0, x1, ... by default.
+    names: the column names of an array; x0, x1, ... by default.
     """
     data = collected(data)
     if is_frame(data):
@@ -127,7 +127,7 @@ def read_table(data: Any, names: Sequence[str] | None = None) -> Table:
 
 
 def read_columns(data: Any, default: str) -> pa.Table:
-    """Read one or several loose columns (a series, a list, an array, a frame), such as the sensitive features."""
+    """Read one or several separate columns (a series, list, array or frame), such as the sensitive features."""
     data = collected(data)
     if is_frame(data):
         return read_table(data).arrow
@@ -154,14 +154,14 @@ def missing_mask(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def is_copy(column: pa.ChunkedArray, secret: pa.ChunkedArray) -> bool:
-    """Whether a column is another one, as it stands or under other names for its values."""
+    """Whether one column equals another, up to a one-to-one renaming of its values."""
     if column.equals(secret):
         return True
     try:
         coded = [values.combine_chunks().dictionary_encode() for values in (column, secret)]
-    except pa.ArrowNotImplementedError:  # lists and the like: no single values to compare
+    except pa.ArrowNotImplementedError:  # lists and other nested values cannot be compared
         return False
-    # Values numbered in the order of their first appearance: equal numbers mean that each determines the other.
+    # Values are numbered by first appearance: equal codes mean that each column determines the other.
     few = len(coded[0].dictionary) <= len(column) // 2
     return few and coded[0].indices.equals(coded[1].indices)
 
@@ -186,7 +186,7 @@ def _read_frame(data: Any) -> Table:
 
 
 def _special(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.DataType]:
-    """The types of columns whose values stand for numbers."""
+    """The original types of columns whose values are converted to numbers."""
     kinds = {name: column.type for name, column in columns.items()}
     plain = {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
     return {name: kind for name, kind in plain.items() if stands_for_number(kind)}
@@ -200,9 +200,9 @@ def _mixed(name: str) -> str:
 
 
 def _converted(series: Any, *, plain: bool = True) -> pa.ChunkedArray | None:
-    """A column as arrow; None where it has no single type, for the caller to name.
+    """A column as arrow; None if it has no single type, for the caller to report.
 
-    Arrow's error is dropped on purpose: its message shows a value of the data.
+    Arrow's own error is dropped on purpose: its message shows a data value.
     """
     try:
         column = _series_to_arrow(series)
@@ -236,7 +236,7 @@ def _array_to_arrow(values: np.ndarray, name: str) -> pa.ChunkedArray:
     try:
         return pa.chunked_array([pa.array(values, from_pandas=True)])
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        # `from None`: arrow's own message shows a value of the data.
+        # `from None`: arrow's own message shows a data value.
         raise TypeError(
             f"Column {name!r}: every argument must be a string or a number, of one type per column."
         ) from None
@@ -254,8 +254,8 @@ def _series_to_arrow(series: Any) -> pa.ChunkedArray:
 
 
 def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dictionary-encoded and view columns as plain ones, so that equal values compare equal; dates, times and decimals
-    as numbers.
+    """Decode dictionary and view columns, so that equal values compare equal; convert dates, times and decimals to
+    numbers.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -275,21 +275,21 @@ def _to_pandas(released: pa.Table, origin: Any, keep_types: bool) -> Any:
 
 
 def _retype_pandas(values: pd.Series, dtype: Any) -> pd.Series:
-    """The caller's type, or the narrowest wider one if it cannot hold what was released."""
+    """Cast to the caller's type, or leave a wider one if that type cannot hold the released values."""
     if isinstance(dtype, pd.CategoricalDtype):
         more = [value for value in values.dropna().unique() if value not in dtype.categories]
         return values.astype(pd.CategoricalDtype([*dtype.categories, *more], dtype.ordered) if more else dtype)
     if not isinstance(dtype, np.dtype):
         return values.astype(dtype)
     if values.isna().any():
-        # A missing value may be released where this batch had none: numpy's integers and truth values cannot hold it.
+        # A missing value may be released where this batch had none: numpy's integers and booleans cannot hold it.
         dtype = {"i": "Int64", "u": "Int64", "b": "boolean"}.get(dtype.kind, dtype)
         return values.astype(dtype)
     return values.astype(dtype) if _holds(dtype, values.to_numpy()) else values
 
 
 def _holds(dtype: np.dtype, values: np.ndarray) -> bool:
-    """Whether whole numbers of this batch's type can hold what was released."""
+    """Whether the integer type of this batch can hold the released values."""
     if dtype.kind not in "iu" or values.dtype.kind not in "iuf" or not len(values):
         return True
     limits = np.iinfo(dtype)
@@ -343,7 +343,7 @@ def _to_numpy(released: pa.Table, origin: np.ndarray, keep_types: bool) -> np.nd
         return np.empty((released.num_rows, 0))
     stacked = np.column_stack(columns)
     if not keep_types or origin.dtype.kind in "US":
-        return stacked  # text keeps its length: a released category may be longer than this batch's
+        return stacked  # a fixed-width text type would truncate: a released category may be longer than this batch's
     if origin.dtype.kind in "iub" and any(released[n].null_count for n in released.column_names):
         return stacked.astype(np.float64)
     return stacked.astype(origin.dtype) if _holds(origin.dtype, stacked) else stacked

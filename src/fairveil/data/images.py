@@ -1,4 +1,4 @@
-"""Images: as callers hold them, as rows of a tensor, and which values a release may hold."""
+"""Images: as callers pass them, as rows of a tensor, and the values a release may hold."""
 
 import hashlib
 import struct
@@ -17,10 +17,10 @@ from fairveil._utils.errors import InputError, rows_named
 from fairveil.data.columns import Column, shown
 from fairveil.data.layout import Layout
 
-#: Steps between black and white: released pixels are whole multiples of 1 / 255.
+#: Steps between black and white: released pixels are integer multiples of 1 / 255.
 STEPS = 255
 _PIXEL = Column("pixel", "continuous", family="number", lower=0.0, upper=1.0, grid=1 / STEPS)
-#: Of an image that is read, of images that a veil describes, and bytes of all images in memory.
+#: Maximum pixels of an image file, maximum pixels in a veil's schema, and maximum bytes of all images in memory.
 _MOST_PIXELS, _MOST_VEIL_PIXELS, _MOST_BYTES = 2**26, 2**20, 2**33
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 
@@ -29,7 +29,7 @@ _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 class Images:
     """Images of one size: (rows, height, width, channels), uint8, or float32 in [0, 1].
 
-    grey: the caller's array has no axis of channels.
+    grey: the caller's array has no channel axis.
     """
 
     array: NDArray[np.generic]
@@ -55,7 +55,7 @@ class Images:
 
     def select(self, names: Sequence[str]) -> Any:
         """Images hold no columns."""
-        raise InputError("Images hold no sensitive columns: pass sensitive_features beside them.")
+        raise InputError("Images hold no sensitive columns: pass sensitive_features separately.")
 
     def take(self, rows: NDArray[np.int64]) -> "Images":
         """Some of the images."""
@@ -66,7 +66,7 @@ class Images:
         return hashlib.sha256(np.ascontiguousarray(self.array).data).digest()
 
     def like_origin(self, released: NDArray[np.float32], *, keep_types: bool = True) -> NDArray[np.generic]:
-        """Released images, (rows, height, width, channels), as the caller holds them; else as floats."""
+        """Released images, (rows, height, width, channels), in the caller's type, or as floats."""
         values: NDArray[np.generic] = released
         if self.whole and keep_types:
             values = np.round(released * STEPS).astype(np.uint8)
@@ -74,7 +74,7 @@ class Images:
 
 
 def is_images(data: Any) -> bool:
-    """Whether this is meant as images: an array of three or four dimensions, or a folder."""
+    """Whether the data are images: an array of three or four dimensions, or a folder."""
     return isinstance(data, (str, Path)) or getattr(data, "ndim", 0) in (3, 4)
 
 
@@ -103,9 +103,9 @@ def read_image_batch(data: Any) -> Images:
 
 
 def read_folder(folder: str | Path, size: tuple[int, int] | None = None) -> tuple[NDArray[np.uint8], list[str]]:
-    """All images of a folder, in the order of their names, as (rows, height, width, 3) bytes; and the names.
+    """All images in a folder, sorted by name, as (rows, height, width, 3) bytes; and the names.
 
-    size: (height, width) to which all are brought; without it they must be of one size already.
+    size: (height, width) to resize to; without it, all images must have the same size.
     """
     names = image_names(folder)
     return read_images(folder, names, size), names
@@ -119,9 +119,9 @@ def image_names(folder: str | Path) -> list[str]:
     names = sorted(file.name for file in root.iterdir() if file.suffix.lower() in _SUFFIXES)
     if not names:
         raise InputError(f"The folder {root.name!r} holds no images ({', '.join(_SUFFIXES)}).")
-    strange = [name for name in names if not (root / name).is_file()]  # to open a pipe would wait for ever
+    strange = [name for name in names if not (root / name).is_file()]  # opening a pipe would block forever
     if strange:
-        raise InputError(f"{len(strange)} names in {root.name!r} look like images and are not ordinary files, such as "
+        raise InputError(f"{len(strange)} names in {root.name!r} look like images but are not ordinary files, such as "
                          f"{shown(strange[0])}. Remove them.")  # fmt: skip
     return names
 
@@ -133,10 +133,10 @@ def read_images(
     *,
     expected: tuple[int, int] | None = None,
 ) -> NDArray[np.uint8]:
-    """These images of a folder, (rows, height, width, 3).
+    """The named images of a folder, (rows, height, width, 3).
 
-    size: (height, width) to which all are brought. expected: what all must have; images are looked at before they are
-    decoded, as a small file may hold an image of any size.
+    size: (height, width) to resize to. expected: the size that all must have; it is checked before decoding, as a small
+    file may hold an image of any size.
     """
     from PIL import Image
 
@@ -150,8 +150,8 @@ def read_images(
                 found = (image.height, image.width) if size is None else size
                 expected = expected or found
                 if found != expected:
-                    raise InputError(f"Images of {root.name!r} differ in size, such as {name} and {names[0]}. Bring "
-                                     "them to one size, or name one.")  # fmt: skip
+                    raise InputError(f"Images of {root.name!r} differ in size, such as {name} and {names[0]}. Resize "
+                                     "them to one size, or pass a size.")  # fmt: skip
                 if out is None:
                     if len(names) * found[0] * found[1] * 3 > _MOST_BYTES:
                         raise InputError(f"The images of {root.name!r} take more than {_MOST_BYTES // 2**30} GiB at "
@@ -172,7 +172,7 @@ def read_images(
 
 @dataclass(frozen=True)
 class ImageSchema:
-    """Height, width and channels of images: what a `Schema` is for tables. A row's distortion is its sum of squares."""
+    """Height, width and channels of images: the counterpart of `Schema`. A row's distortion is its sum of squares."""
 
     height: int
     width: int
@@ -184,17 +184,17 @@ class ImageSchema:
 
     @classmethod
     def of(cls, images: Images) -> Self:
-        """As these images are."""
+        """The schema of these images."""
         return cls(*images.array.shape[1:])
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(channels, height, width), the order in which pixels lie in a tensor."""
+        """(channels, height, width), the order of pixels in a tensor."""
         return self.channels, self.height, self.width
 
     @property
     def pixels(self) -> int:
-        """How many values an image has."""
+        """The number of values per image."""
         return self.channels * self.height * self.width
 
     @cached_property
@@ -236,11 +236,11 @@ class ImageCodec:
         return self.decode(values)
 
     def as_written(self, values: Tensor) -> Tensor:
-        """Released values as they are after writing: whole 255ths, or real numbers, already."""
+        """Released values after a round trip through a file: the same, as they are multiples of 1 / 255 or floats."""
         return values
 
     def encode(self, images: Images) -> Tensor:
-        """Bytes stay bytes, a quarter of the memory; `unpack` makes numbers of them."""
+        """Bytes stay bytes, at a quarter of the memory; `unpack` converts them to floats."""
         if images.array.shape[1:] != (self.schema.height, self.schema.width, self.schema.channels):
             expected = f"{self.schema.height} x {self.schema.width} x {self.schema.channels}"
             raise InputError(f"These images are of size {' x '.join(map(str, images.array.shape[1:]))}; the veil was "
@@ -256,21 +256,21 @@ class ImageCodec:
 
 @dataclass(frozen=True)
 class EncodedImages:
-    """Images, encoded: x (rows, pixels)."""
+    """Encoded images: x (rows, pixels)."""
 
     x: Tensor
 
     @property
     def original(self) -> Tensor:
-        """The same: nothing is lost by encoding an image."""
+        """The same as `x`: encoding an image loses nothing."""
         return self.x
 
 
 def rows_at_once(width: int) -> int:
-    """How many rows of this width go through a network at once: memory stays bounded however many there are."""
+    """How many rows of this width to pass through a network at once, so that memory stays bounded."""
     return min(16384, max(32, 2**21 // width))
 
 
 def unpack(x: Tensor) -> Tensor:
-    """Rows as numbers: bytes are whole multiples of 1 / 255."""
+    """Rows as floats: bytes are divided by 255."""
     return x if x.is_floating_point() else x.float().div_(STEPS)

@@ -1,7 +1,7 @@
-"""How a column is described from data.
+"""Infer the description of a column from data.
 
-A schema is written into veils, which are handed on, so nothing in it may be the value of a few people: categories, ends
-of ranges and bins need `FEWEST` rows each, and edges are round numbers.
+A schema is written into veils, which are published, so nothing in it may be the value of a few people: categories,
+ends of ranges and bins need `FEWEST` rows each, and edges are round numbers.
 """
 
 import math
@@ -17,9 +17,9 @@ from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Column, Role, family_
 from fairveil.data.frames import missing_mask
 from fairveil.data.types import steps_of
 
-#: Steps of the grid a number may take: a float32 tensor still tells them apart exactly.
+#: Maximum number of grid steps in a number's range: float32 still represents them exactly.
 MOST_STEPS = 2**22
-#: Rows beyond the range may cost this share of the variance before the range is made wider.
+#: Clipping may cost this share of the variance before the range is widened.
 _CLIP_COST = 0.002
 
 
@@ -33,10 +33,10 @@ def infer_column(
     fewest: int = FEWEST,
     type_: str | None = None,
 ) -> tuple[Column, list[str]]:
-    """Describe one column, with a list of what makes it unusable (empty when all is well).
+    """Describe one column, and list what makes it unusable (empty if nothing does).
 
-    coded: the caller holds the column as categories, so its numbers are names. fewest: see `Schema.infer`. type_: what
-    its numbers stand for, if not for themselves.
+    coded: the caller stores the column as categories, so its numbers are labels. fewest: see `Schema.infer`. type_: the
+    original type of numbers that represent dates, times or decimals.
     """
     missing = missing_mask(values)
     family = family_of(values.type)
@@ -45,9 +45,9 @@ def infer_column(
         return plain, []
     if family is None:
         return plain, [f"Column {name!r} has the type {values.type}, which cannot be encoded. "
-                       "Convert it to a number or a text, or give it the role 'drop'."]  # fmt: skip
+                       "Convert it to a number or text, or give it the role 'drop'."]  # fmt: skip
     if missing.all():
-        return plain, [f"Column {name!r} holds no value at all. Give it the role 'drop'."]
+        return plain, [f"Column {name!r} holds no values. Give it the role 'drop'."]
     present = values.filter(pa.array(~missing))
     if family == "number" and not coded:
         return _infer_number(plain, present.to_numpy(), pa.types.is_floating(values.type), scale, fewest)
@@ -79,7 +79,7 @@ def _infer_number(
     values = values.astype(np.float64)
     if not np.isfinite(values).all():
         where = f"in {int((~np.isfinite(values)).sum())} rows"
-        return column, [f"Column {column.name!r} holds infinity {where}. Replace it by a number or by a missing value."]
+        return column, [f"Column {column.name!r} holds infinity {where}. Replace it with a number or a missing value."]
     raw, every = values, np.unique(values)
     values = _without_extremes(values, fewest)
     distinct = np.unique(values)
@@ -94,12 +94,12 @@ def _infer_number(
     steps = steps_of(column.type) if column.type else ()
     if not steps and (upper - lower > 1e12 or max(abs(lower), abs(upper)) > 1e15):
         return column, [
-            f"Column {column.name!r} spans more than a table of ordinary numbers: it may be an identifier. "
+            f"Column {column.name!r} spans too large a range for an ordinary number: it may be an identifier. "
             "Give it the role 'drop', or rescale it."
         ]
     grid = _clock_grid(distinct, every, steps) if steps else _grid(distinct, every)
     whole = grid >= 1.0 and bool(np.all((distinct - lower) % grid == 0))
-    # Round numbers are round multiples of the grid, where that is a step of a clock.
+    # For dates and times, round numbers are round multiples of the grid.
     base = grid if steps else 1.0
     low_unit, high_unit = (_end_unit(raw, end, upper - lower, grid, fewest, base) for end in (lower, upper))
     lower, upper = math.floor(lower / low_unit) * low_unit, math.ceil(upper / high_unit) * high_unit
@@ -127,7 +127,7 @@ def _infer_number(
 
 
 def _without_extremes(values: np.ndarray, fewest: int) -> np.ndarray:
-    """Numbers moved to the range whose ends at least `fewest` rows reach or pass."""
+    """Numbers clipped to a range whose ends are each reached by at least `fewest` rows."""
     if fewest <= 1 or len(values) < 2 * fewest:
         return values
     ordered = np.partition(values, [fewest - 1, len(values) - fewest])
@@ -135,23 +135,23 @@ def _without_extremes(values: np.ndarray, fewest: int) -> np.ndarray:
 
 
 def power_of_ten(size: float, base: float = 1.0) -> float:
-    """The largest power of ten times `base` that is not above `size`."""
+    """The largest power of ten times `base` that does not exceed `size`."""
     return float(base * 10.0 ** math.floor(math.log10(size / base)))
 
 
 def _wider(
     values: np.ndarray, lower: float, upper: float, grid: float, fewest: int, base: float
 ) -> tuple[float, float]:
-    """The range, perhaps wider, where the few rows beyond it would lose much.
+    """The range, widened if clipping the few rows outside it would cost much.
 
-    In a wider range they share one bin with others and are drawn again in it, which can cost less than to clip them.
-    Ends are round numbers, and the bin holds as many rows as any.
+    In a wider range they share a bin with others and are drawn from it, which can cost less than clipping them. Ends
+    are round numbers, and the bin holds at least as many rows as any other must.
     """
     inside = np.clip(values, lower, upper)
     if float(((values - inside) ** 2).sum()) <= _CLIP_COST * float(inside.var()) * len(values):
         return lower, upper
     unit = max(power_of_ten((upper - lower) / 20, base), grid)
-    # By half of the range at most: the values of one typing error must not become those of ten others.
+    # By half of the range at most: otherwise one outlier's typing error could be drawn for ten other rows.
     steps = np.array([0.05, 0.1, 0.2, 0.3, 0.5]) * (upper - lower)
     uppers = [upper, *(np.ceil((upper + steps[upper + steps < values.max() + unit]) / unit) * unit)]
     lowers = [lower, *(np.floor((lower - steps[lower - steps > values.min() - unit]) / unit) * unit)]
@@ -161,7 +161,7 @@ def _wider(
 
 
 def _loss(values: np.ndarray, lower: float, upper: float, grid: float, fewest: int) -> float:
-    """What clipping to this range and drawing within its bins costs, in squares."""
+    """The squared cost of clipping to this range and drawing within its bins."""
     inside = np.clip(values, lower, upper)
     starts = np.asarray(bin_starts(inside, lower, grid, fewest))
     lows, highs = starts, np.append(starts[1:] - grid, upper)
@@ -171,17 +171,17 @@ def _loss(values: np.ndarray, lower: float, upper: float, grid: float, fewest: i
 
 
 def _end_unit(values: np.ndarray, end: float, span: float, grid: float, fewest: int, base: float) -> float:
-    """To what an end of the range is rounded: to the grid if many rows hold it, else to a round number beyond it."""
-    if len(values) < 2 * fewest:  # too few rows for any of their values to be told
+    """The unit to which an end of the range is rounded: the grid if many rows hold it, else a rounder number."""
+    if len(values) < 2 * fewest:  # too few rows to reveal any of their values
         return max(power_of_ten(span, base), grid)
     common = int((values == end).sum()) >= fewest
     return grid if common else max(power_of_ten(span / 200, base), grid)
 
 
 def _grid(distinct: np.ndarray, every: np.ndarray) -> float:
-    """The coarsest power of ten on which all values lie, made coarser until a tensor can hold its steps.
+    """The coarsest power of ten on which all values lie, made coarser if float32 could not resolve its steps.
 
-    distinct: within the range. every: with those beyond it, which lie on the grid too.
+    distinct: values within the range. every: all values, which lie on the grid too.
     """
     span = float(distinct[-1] - distinct[0])
     finest = math.ceil(math.log10(span / MOST_STEPS))
@@ -192,13 +192,13 @@ def _grid(distinct: np.ndarray, every: np.ndarray) -> float:
 
 
 def _clock_grid(distinct: np.ndarray, every: np.ndarray, steps: tuple[float, ...]) -> float:
-    """The coarsest step of a clock on which all values lie, or a coarser one if a tensor cannot hold so many."""
+    """The coarsest time unit on which all values lie, or a coarser one if float32 could not resolve that many steps."""
     span = float(distinct[-1] - distinct[0])
     exact = next((i for i, step in enumerate(steps) if np.all(every % step == 0)), len(steps) - 1)
     return next((step for step in steps[exact::-1] if span / step <= MOST_STEPS), steps[0])
 
 
 def _rounded(value: float, grid: float, spread: float, base: float) -> float:
-    """A number rounded to about a hundredth of the spread: the median is the value of a person."""
+    """A number rounded to a tenth of the spread or finer: the exact median is one person's value."""
     unit = max(power_of_ten(spread / 10, base), grid) if spread > 0 else grid
     return tidy(round(value / unit) * unit, unit)

@@ -1,4 +1,4 @@
-"""What a column is: a class or a number, decided here once for S, for tasks and for audits; and types of text cells."""
+"""Whether a column is a class or a number, for S, tasks and audits alike; and how text cells are typed."""
 
 from typing import get_args
 
@@ -11,8 +11,8 @@ from fairveil.data.columns import Family, family_of
 from fairveil.data.frames import missing_mask
 from fairveil.data.types import arrow_type, from_numbers, from_pattern, is_moment, text_pattern
 
-#: Numbers with at most this many distinct values are classes; whole numbers with at most `MOST_CLASSES`, if each of
-#: them is held by `FEWEST_OF_A_GROUP` rows.
+#: Numbers with at most this many distinct values are classes; so are integers with at most `MOST_CLASSES` distinct
+#: values, each held by at least `FEWEST_OF_A_GROUP` rows.
 MOST_VALUES = 30
 MOST_CLASSES = 256
 _TRUE, _FALSE = ("true", "True", "TRUE", "1"), ("false", "False", "FALSE", "0")
@@ -21,9 +21,9 @@ FEWEST_OF_A_GROUP = 20
 
 
 def is_class(column: pa.ChunkedArray) -> bool:
-    """Whether a column is a class, and not a number to be predicted.
+    """Whether a column is a class, as opposed to a number to be predicted.
 
-    Text and truth values are. Numbers are if there are few values, or whole numbers (codes, years) that occur often.
+    Text and booleans are. Numbers are if they have few values, or are integers (codes, years) that occur often.
 
     >>> is_class(pa.chunked_array([[1.5, 2.5, 2.5]])), is_class(pa.chunked_array([list(range(100))]))
     (True, False)
@@ -39,13 +39,13 @@ def is_class(column: pa.ChunkedArray) -> bool:
 
 
 def joint_labels(table: pa.Table) -> NDArray[np.str_]:
-    """The joint value of several columns as one text per row; "(missing)" is a value."""
+    """The joint value of several columns as one string per row; "(missing)" counts as a value."""
     texts = [pc.fill_null(table[name].cast(pa.string()), "(missing)").to_numpy() for name in table.column_names]
     return np.array([" & ".join(row) for row in zip(*texts, strict=True)], dtype=np.str_)
 
 
 def with_guessed_type(text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of text as numbers, truth values, dates or times, if every cell is one."""
+    """A text column as numbers, booleans, dates or times, if every cell parses as one."""
     pattern = text_pattern(text)
     if pattern is not None:
         return from_numbers(from_pattern(text, pattern)[0], arrow_type(pattern))
@@ -66,7 +66,7 @@ def _whole(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def from_text(text: pa.ChunkedArray, held_as: str) -> tuple[pa.ChunkedArray, list[int]]:
-    """Text as plain values, and the positions of the cells that are not what they should be (empty when all is well).
+    """Text as typed values, and the positions of cells that do not parse (empty if all do).
 
     held_as: a family, or a type (`Column.held_as`).
     """

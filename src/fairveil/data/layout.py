@@ -1,4 +1,4 @@
-"""Where columns lie in a tensor. The only place that knows a position."""
+"""The positions of columns in a tensor. No other module knows a position."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from fairveil.data.dependencies import Link
 class Group:
     """One-hot slots start..stop of a tensor: the categories of a column, or the bins of number `number`.
 
-    Where the column can be missing, the last slot says so.
+    If the column can be missing, the last slot marks a missing value.
     """
 
     column: Column
@@ -24,16 +24,16 @@ class Group:
 
     @property
     def width(self) -> int:
-        """How many slots."""
+        """Number of slots."""
         return self.stop - self.start
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the released columns lie in a tensor: one-hot groups first, then one slot per number.
+    """The positions of released columns in a tensor: one-hot groups first, then one slot per number.
 
-    A number with bins, or one that can be missing, has a group beside its own slot. shape: of images, their channels,
-    height and width. links: which slots determine which others.
+    A number with bins, or one that can be missing, has a group in addition to its own slot. shape: for images,
+    channels, height and width. links: which slots determine which others.
     """
 
     groups: tuple[Group, ...]
@@ -63,12 +63,12 @@ class Layout:
 
     @cached_property
     def free(self) -> tuple[int, ...]:
-        """The numbers without bins, by position among the numbers: they are released with additive noise."""
+        """Positions, among the numbers, of those without bins: they are released with additive noise."""
         return tuple(i for i, column in enumerate(self.numbers) if not column.starts)
 
     @property
     def all_free(self) -> bool:
-        """Whether there is nothing but numbers without bins."""
+        """Whether all columns are numbers without bins."""
         return not self.groups and len(self.free) == len(self.numbers)
 
     @cached_property
@@ -79,12 +79,12 @@ class Layout:
 
     @cached_property
     def kept(self) -> np.ndarray:
-        """For each slot, whether it is released as it is."""
+        """For each slot, whether it is released unchanged."""
         owners = [group.column for group in self.groups for _ in range(group.width)] + list(self.numbers)
         return np.array([column.role == "keep" for column in owners], dtype=bool)
 
     def largest_distortion(self) -> dict[str, float]:
-        """The most that Hamming and squared distortion of one row can be, by kind and in all; infinite if unbounded."""
+        """The maximum Hamming and squared distortion of one row, by kind and in total; infinite if unbounded."""
         encoded = [group for group in self.groups if group.column.role == "encode" and group.width > 1]
         changes = sum(1.0 for group in encoded if group.number is None or group.column.missing)
         squares = sum(_span(column) ** 2 for column in self.numbers if column.role == "encode")

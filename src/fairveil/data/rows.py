@@ -1,4 +1,4 @@
-"""Rows as tensors, with what is known of each: what encoders train on."""
+"""Rows as tensors, with their sensitive values, tasks and weights: the training data of encoders."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,10 +13,11 @@ from fairveil.data.images import rows_at_once, unpack
 class Rows:
     """Training rows as tensors.
 
-    x: (rows, width); of images, bytes. sensitive: (rows, K), what an encoder that sees S is shown. secrets: what
-    adversaries guess, one tensor per target (the joint value first). tasks: what predictors guess
-    (`eq:generalopt-oneApp`), if anything. importance: (rows,), mean 1: how much each row counts to adversaries; all
-    alike if None. weight: (rows,), how many rows of the population each one stands for; all alike if None.
+    x: (rows, width); bytes for images. sensitive: (rows, K), the input of an encoder that sees S. secrets: the targets
+    of adversaries, one tensor per target (the joint value first). tasks: the targets of predictors
+    (`eq:generalopt-oneApp`), if any. importance: (rows,), mean 1: how much each row counts in the adversaries' losses;
+    None for equal importance. weight: (rows,), how many rows of the population each one stands for; None for equal
+    weights.
     """
 
     x: Tensor
@@ -34,7 +35,7 @@ class Rows:
         return self._each(lambda values: values.index_select(0, index))
 
     def draw(self, size: int, generator: torch.Generator) -> "Rows":
-        """A minibatch: rows at random, each as often as its weight says, and of equal weight from then on."""
+        """A minibatch: rows drawn with probability proportional to their weight; the result is unweighted."""
         if self.weight is None:
             index = torch.randint(len(self), (size,), generator=generator, device=self.x.device)
             return self.take(index).unpacked()
@@ -44,7 +45,7 @@ class Rows:
         return replace(self.take(index), weight=None).unpacked()
 
     def repeated(self, times: int = 1) -> Tensor:
-        """Row numbers, `times` as many as there are rows, each row as often as its weight says, but for rounding."""
+        """Row indices, `times` as many as there are rows, each repeated in proportion to its weight, up to rounding."""
         if self.weight is None:
             return torch.arange(len(self), device=self.x.device)
         total = self.weight.double().cumsum(0)
@@ -53,15 +54,15 @@ class Rows:
         return torch.searchsorted(total, points, right=True).clamp(max=len(self) - 1)
 
     def unweighted(self) -> "Rows":
-        """As many rows of equal weight, those of large weight repeated: to evaluate on."""
+        """As many rows of equal weight, those of large weight repeated: for evaluation."""
         return self if self.weight is None else replace(self.take(self.repeated()), weight=None)
 
     def unpacked(self) -> "Rows":
-        """With x as numbers: images are held as bytes."""
+        """With x as floats: images are stored as bytes."""
         return replace(self, x=unpack(self.x))
 
     def pieces(self) -> Iterator["Rows"]:
-        """A few rows after another, as many as go through a network at once, as numbers."""
+        """The rows in chunks that fit through a network at once, as floats."""
         for rows in torch.split(torch.arange(len(self), device=self.x.device), rows_at_once(self.x.shape[1])):
             yield self.take(rows).unpacked()
 
@@ -70,7 +71,7 @@ class Rows:
         return self._each(lambda values: values.to(device))
 
     def tensors(self) -> list[Tensor]:
-        """All that is known of the rows."""
+        """All tensors of the rows."""
         single = (self.x, self.sensitive, self.importance, self.weight)
         return [*(values for values in single if values is not None), *self.secrets, *self.tasks]
 

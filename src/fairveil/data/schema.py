@@ -1,4 +1,4 @@
-"""Columns with their roles, and where each one lies in a tensor. The only place that knows a column position."""
+"""Columns with their roles and dependencies, and their layout in a tensor."""
 
 import json
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ from fairveil.data.infer import infer_column
 from fairveil.data.layout import Group, Layout
 from fairveil.data.types import type_name
 
-#: Dependencies of a schema, at most.
+#: Maximum number of dependencies in a schema.
 _MOST_RULES = 4000
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a table, and which of them determine others. Inferred from data, edited by hand, kept as JSON."""
+    """The columns of a table, and which determine others. Inferred from data, edited by hand, stored as JSON."""
 
     columns: tuple[Column, ...] = field(default_factory=tuple)
     dependencies: tuple[Dependency, ...] = ()
@@ -43,7 +43,7 @@ class Schema:
             raise InputError(problems)
 
     def _rule_problems(self, rule: Dependency) -> list[str]:
-        """What is wrong with a dependency, if anything."""
+        """Problems with a dependency, if any."""
         texts = isinstance(rule.column, str) and isinstance(rule.by, str) and isinstance(rule.values, tuple)
         if not texts or rule.column == rule.by or {rule.column, rule.by} - set(self.names):
             return ["A dependency of the schema does not name two of its columns. Remove it."]
@@ -54,7 +54,7 @@ class Schema:
                     if other.by in self.names)  # fmt: skip
         if column.role == "keep" and by.role == "encode" and not fixed:
             return [f"Column {by.name!r} is encoded, but {column.name!r}, which it determines, is kept as it is: the "
-                    "one tells what the other was. Give both the same role."]  # fmt: skip
+                    "kept column reveals the original. Give both the same role."]  # fmt: skip
         pieces: Sequence[Any] = by.categories if by.kind == "categorical" else rule.starts
         numbers = isinstance(rule.starts, tuple) and all(type(start) in (int, float) for start in rule.starts)
         if (
@@ -81,13 +81,13 @@ class Schema:
         scale: Literal["std", "range"] = "std",
         fewest: int = FEWEST,
     ) -> Self:
-        """Describe the columns of a pandas, polars or pyarrow table or an array; names every problem at once.
+        """Describe the columns of a pandas, polars or pyarrow table or an array; reports all problems at once.
 
-        Columns get the role `encode` unless named otherwise. `scale` is the unit of a number's distortion: its
-        standard deviation, or its whole range as in the paper. `fewest`: categories that fewer rows hold are left out
-        (they are read as the most frequent one), each end of a range is one that as many rows reach, and bins of fewer
-        rows are merged: a schema then tells of no single row. Columns that another one determines are found, too: every
-        release keeps to that.
+        Columns get the role `encode` unless named otherwise. `scale` is the unit of a number's distortion: its standard
+        deviation, or its full range as in the paper. `fewest` keeps a schema from revealing single rows: categories
+        held by fewer rows are not listed (they are read as the most frequent one), each end of a range is reached by at
+        least that many rows, and bins of fewer rows are merged. Columns determined by another one are detected as well,
+        and every release respects these dependencies.
         """
         table = data if isinstance(data, Table) else read_table(data)
         roles: dict[str, Role] = {
@@ -116,12 +116,12 @@ class Schema:
 
     @property
     def released(self) -> tuple[Column, ...]:
-        """The columns that a release holds, in order."""
+        """The columns of a release, in order."""
         return tuple(column for column in self.columns if column.released)
 
     @property
     def seen(self) -> tuple[Column, ...]:
-        """The columns that encoders and adversaries see, in order: those with a place in a tensor."""
+        """The columns that encoders and adversaries see, in order: those encoded in a tensor."""
         return tuple(column for column in self.columns if column.seen)
 
     def output_names(self, *, sampled: bool) -> list[str]:
@@ -145,7 +145,7 @@ class Schema:
 
     @cached_property
     def layout(self) -> Layout:
-        """Where each released column lies in a tensor."""
+        """The position of each released column in a tensor."""
         groups: list[Group] = []
         numbers: list[Column] = []
         start = 0
@@ -163,15 +163,15 @@ class Schema:
         links: list[Link] = []
         for rule in self._rules_in_order():
             repeated = any(link.column == rule.column for link in links)
-            if not repeated or self[rule.by].role == "encode":  # what is kept cannot give way
+            if not repeated or self[rule.by].role == "encode":  # a kept column cannot be adjusted
                 links.append(_link(rule, plain, repeated=repeated))
         return replace(plain, links=tuple(links))
 
     def _rules_in_order(self) -> list[Dependency]:
-        """The rules that a release keeps, each after those that settle what it goes by.
+        """The rules that a release enforces, each after those that determine its source.
 
-        A column follows one that nothing determines, where there is one; rules for a column that several determine come
-        first, as columns give way there; those of kept columns before all.
+        If possible, a column follows one that no other determines. Rules for a column with several such sources come
+        first, because there sources are adjusted; among them, those of kept columns come first.
         """
         active = [rule for rule in self.dependencies if self[rule.column].role == "encode" and self[rule.by].seen]
         determined = {rule.column for rule in active}
@@ -191,7 +191,7 @@ class Schema:
         return ordered
 
     def without_bins(self) -> Self:
-        """The same schema with every number released by additive noise, for encoders that are not sampled."""
+        """The same schema with every number released with additive noise, for encoders that are not sampled."""
         columns = tuple(replace(column, starts=()) for column in self.columns)
         return replace(self, columns=columns)
 
@@ -207,12 +207,12 @@ class Schema:
         """Read what `to_dict` wrote."""
         strange = sorted(map(shown, set(values) - {"columns", "dependencies", "joint"}))
         if strange:
-            raise InputError(f"This is not a schema: it has {', '.join(strange[:3])} beside its columns.")
+            raise InputError(f"This is not a schema: it has {', '.join(strange[:3])} besides its columns.")
         try:
             columns = tuple(Column(**tupled(row)) for row in values["columns"])
             rules = tuple(Dependency(**tupled(row)) for row in values.get("dependencies") or ())
         except (KeyError, TypeError, AttributeError):
-            # Without the error's own text: it may show what the file holds.
+            # Without the original error text: it may show the file's content.
             problem = "This is not a schema: a column has unknown fields, or is not a mapping. Expected what "
             raise InputError(f"{problem}Schema.to_json or fairveil inspect writes.") from None
         return cls(columns, rules)
@@ -243,7 +243,7 @@ class Schema:
 
 
 def tupled(row: dict[str, Any]) -> dict[str, Any]:
-    """A mapping read from JSON with its lists as tuples, as frozen dataclasses hold them."""
+    """A mapping read from JSON, with lists converted to tuples, as frozen dataclasses hold them."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
 
 
@@ -259,7 +259,7 @@ def _belongs(value: object, column: Column) -> bool:
 
 
 def _link(rule: Dependency, layout: Layout, *, repeated: bool) -> Link:
-    """A dependency in terms of a tensor."""
+    """A dependency as positions in a tensor."""
     groups = {group.column.name: group for group in layout.groups}
     places = {column.name: i for i, column in enumerate(layout.numbers)}
     source, target = groups.get(rule.by), groups.get(rule.column)
@@ -269,7 +269,7 @@ def _link(rule: Dependency, layout: Layout, *, repeated: bool) -> Link:
     gone: tuple[int, int] | None = None
     by = source.column if source is not None else layout.numbers[places[rule.by]]
     if source_number is not None and by.starts and source is not None:
-        # A bin lies within one piece.
+        # Each bin lies within one interval.
         of_bin = np.searchsorted(np.asarray(starts), np.asarray(by.starts) + 0.5 * (by.grid or 0.0), side="right") - 1
         held = [*(rule.values[max(int(piece), 0)] for piece in of_bin), *rule.values[len(starts) :]]
         starts = list(by.starts)

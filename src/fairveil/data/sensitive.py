@@ -1,4 +1,4 @@
-"""The sensitive features: one or several columns whose joint value is hidden, or numbers."""
+"""The sensitive features S: one or several columns, hidden as a joint class or as numbers."""
 
 import math
 import warnings
@@ -22,19 +22,19 @@ from fairveil.data.schema import Schema
 from fairveil.data.table_codec import Codec
 
 _MOST_JOINT = 2**16
-#: Into how many ranges a number is cut where S is a class.
+#: Number of ranges into which a number is cut if S is a class.
 _RANGES = 8
-#: What groups are called that were merged because they are small.
+#: The name of the group that holds merged small groups.
 OTHERS = "(other)"
 
 
 @dataclass(frozen=True)
 class Sensitive:
-    """What S looks like.
+    """The description of S.
 
-    columns: the sensitive columns; of a discrete S, numbers are cut into ranges, the bins of their columns.
-    joint: for a discrete S, the combinations of their values that occur, as positions in each column's values; class k
-    of S is the k-th of them. Empty for a continuous S. few: columns with values that fewer than `FEWEST` rows hold.
+    columns: the sensitive columns; for a discrete S, numbers are cut into ranges, the bins of their columns. joint: for
+    a discrete S, the combinations of values that occur, as positions in each column's values; class k of S is the k-th
+    of them. Empty for a continuous S. few: columns with values held by fewer than `FEWEST` rows.
     """
 
     columns: tuple[Column, ...]
@@ -43,26 +43,26 @@ class Sensitive:
 
     @property
     def discrete(self) -> bool:
-        """Whether S is a class or a number."""
+        """Whether S is a class rather than a number."""
         return bool(self.joint)
 
     @property
     def width(self) -> int:
-        """Columns an encoder needs to see S: one per joint class, or one per number (and whether it is missing)."""
+        """Width of S as an encoder input: one per joint class, or one per number (plus missing-value slots)."""
         return len(self.joint) if self.discrete else Schema(self.columns).layout.width
 
     @property
     def classes(self) -> tuple[int, ...]:
-        """How many values, or ranges of numbers, each sensitive column takes."""
+        """The number of values, or of ranges of a number, of each sensitive column."""
         return tuple(len(column.categories or column.starts) + column.missing for column in self.columns)
 
     def joint_values(self) -> list[tuple[Any, ...]]:
-        """The values of each joint class, in order; of numbers, their ranges as texts; None where missing."""
+        """The values of each joint class, in order; for numbers, their ranges as text; None if missing."""
         values = [(*(column.categories or _ranges(column)), None) for column in self.columns]
         return [tuple(each[code] for each, code in zip(values, combo, strict=True)) for combo in self.joint]
 
     def merged(self, table: pa.Table) -> pa.Table:
-        """S with the groups that were merged as one."""
+        """S with its small groups merged into one."""
         return merge_groups(table, {column.name: column for column in self.columns})
 
     def codes(self, table: pa.Table) -> Tensor:
@@ -70,7 +70,7 @@ class Sensitive:
         self._check(table)
         codec = Codec(Schema(self.columns))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ClippedWarning)  # a number beyond the ranges is in the nearest one
+            warnings.simplefilter("ignore", ClippedWarning)  # a number outside the ranges counts to the nearest one
             encoded = codec.encode(table.select([column.name for column in self.columns]))
         groups = codec.schema.layout.groups
         return torch.stack([encoded[:, group.start : group.stop].argmax(dim=1) for group in groups], dim=1)
@@ -89,12 +89,12 @@ class Sensitive:
         return torch.from_numpy(found)
 
     def numbers(self, table: pa.Table) -> Tensor:
-        """A continuous S, standardised: (rows, width), float32. Where it can be missing, that is a number too."""
+        """A continuous S, standardised: (rows, width), float32. If it can be missing, that is encoded as well."""
         self._check(table)
         return Codec(Schema(self.columns)).encode(table.select([column.name for column in self.columns]))
 
     def inputs(self, table: pa.Table) -> Tensor:
-        """S as an encoder sees it: one-hot joint classes, or standardised numbers."""
+        """S as an encoder input: one-hot joint classes, or standardised numbers."""
         if not self.discrete:
             return self.numbers(table)
         return torch.nn.functional.one_hot(self.classes_of(table), len(self.joint)).to(torch.float32)
@@ -102,29 +102,29 @@ class Sensitive:
     def _check(self, table: pa.Table) -> None:
         absent = [column.name for column in self.columns if column.name not in table.column_names]
         if absent:
-            raise InputError(f"sensitive_features lack the columns {', '.join(map(repr, absent))} that were fitted.")
+            raise InputError(f"sensitive_features lack the fitted columns {', '.join(map(repr, absent))}.")
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for a manifest: a file that is handed on, and that lists the values of S."""
+        """As plain values, for a manifest. That file is published and lists the values of S."""
         if self.few:
             raise InputError([_few_rows(name) for name in self.few])
         return {**Schema(self.columns).to_dict(), "joint": self.joint}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Sensitive":
-        """Read what `to_dict` wrote; refuses what cannot be, as the file may have been crafted."""
+        """Read what `to_dict` wrote; rejects invalid content, as the file may have been crafted."""
         found = cls(Schema.from_dict(values).columns, tuple(tuple(combo) for combo in values["joint"]))
         if not found.columns or len(found.joint) > _MOST_JOINT or len(set(found.joint)) < len(found.joint):
             raise ValueError("the description of S holds no columns, too many classes, or one of them twice")
         for combo in found.joint:
             fits = len(combo) == len(found.columns) and all(type(code) is int for code in combo)
             if not fits or not all(0 <= code < most for code, most in zip(combo, found.classes, strict=True)):
-                raise ValueError("the description of S holds a class that none of its values make")
+                raise ValueError("the description of S holds a class with invalid values")
         return found
 
 
 def describe_sensitive(table: pa.Table, *, discrete: bool, given: Mapping[str, Column] | None = None) -> Sensitive:
-    """Describe S as given to `fit`; lists every problem at once. given: columns whose groups the schema lists."""
+    """Describe S as given to `fit`; reports all problems at once. given: columns whose groups the schema lists."""
     problems: list[str] = []
     columns: list[Column] = []
     table = merge_groups(table, given or {})
@@ -142,7 +142,7 @@ def describe_sensitive(table: pa.Table, *, discrete: bool, given: Mapping[str, C
     plain = Sensitive(tuple(columns), ((0,) * len(columns),))
     combos = np.unique(plain.codes(table).numpy(), axis=0)
     if len(combos) < 2:
-        raise InputError("sensitive_features hold one single value in all rows: there is nothing to hide.")
+        raise InputError("sensitive_features hold a single value in all rows: there is nothing to hide.")
     joint = tuple(tuple(int(v) for v in combo) for combo in combos)
     return Sensitive(tuple(columns), joint, tuple(name for name in table.column_names if _has_few(table[name])))
 
@@ -150,7 +150,7 @@ def describe_sensitive(table: pa.Table, *, discrete: bool, given: Mapping[str, C
 def _discrete(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
     missing = missing_mask(values)
     if missing.all():
-        return Column(name, "categorical", categories=("",)), [f"The sensitive column {name!r} holds no value at all."]
+        return Column(name, "categorical", categories=("",)), [f"The sensitive column {name!r} holds no values."]
     plain = Column(name, "categorical", categories=("",))
     if family_of(values.type) is None:
         return plain, [
@@ -160,7 +160,7 @@ def _discrete(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
     distinct, sizes = counts.field("values").to_pylist(), counts.field("counts").to_numpy()
     floating = pa.types.is_floating(values.type)
     if floating and not all(math.isfinite(value) for value in distinct):
-        return plain, [f"The sensitive column {name!r} holds infinity. Replace it by a number."]
+        return plain, [f"The sensitive column {name!r} holds infinity. Replace it with a number."]
     if not is_class(values):
         return _in_ranges(name, values)
     if len(distinct) > MOST_CLASSES:
@@ -170,7 +170,7 @@ def _discrete(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
 
 
 def _in_ranges(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
-    """A number as at most `_RANGES` classes of about equally many rows, that begin at round numbers."""
+    """A number as at most `_RANGES` classes of about equal size that begin at round numbers."""
     column, problems = infer_column(name, values)
     if problems or column.kind == "categorical" or not column.starts:
         return column, problems
@@ -183,14 +183,14 @@ def _in_ranges(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
 
 
 def _ranges(column: Column) -> tuple[str, ...]:
-    """The ranges of a number, as texts; a range ends where the next one begins."""
+    """The ranges of a number, as text; a range ends where the next one begins."""
     starts = [f"{start:g}" for start in column.starts]
     inner = [f"{low} to {high}" for low, high in pairwise(starts[1:])]
     return (f"below {starts[1]}", *inner, f"from {starts[-1]}") if len(starts) > 1 else ("any",)
 
 
 def small_groups(values: pa.ChunkedArray) -> tuple[tuple[Category, ...], int, int]:
-    """Of a class, the groups that are large enough to be audited; how many others there are, and of how many rows."""
+    """The values of a class that are large enough to audit; the number of other values, and of their rows."""
     counts = pc.value_counts(values.filter(pa.array(~missing_mask(values))))
     sizes = counts.field("counts").to_numpy()
     large = [value for value, size in zip(counts.field("values").to_pylist(), sizes, strict=True)
@@ -199,7 +199,7 @@ def small_groups(values: pa.ChunkedArray) -> tuple[tuple[Category, ...], int, in
 
 
 def merge_groups(table: pa.Table, columns: Mapping[str, Column]) -> pa.Table:
-    """S with values that a column does not list read as its default, where the column says that there are others."""
+    """Replace values of S that a column does not list by its default, if the column is marked as having rare values."""
     merged = {}
     for name in table.column_names:
         column, values = columns.get(name), table[name]
@@ -212,7 +212,7 @@ def merge_groups(table: pa.Table, columns: Mapping[str, Column]) -> pa.Table:
 
 
 def rare_values(table: pa.Table) -> list[str]:
-    """Of S, values that so few rows hold that a file which lists them would point at these rows."""
+    """Problems with values of S that so few rows hold that listing them in a file would identify these rows."""
     return [_few_rows(name) for name in table.column_names if _has_few(table[name])]
 
 
@@ -225,8 +225,8 @@ def _has_few(values: pa.ChunkedArray) -> bool:
 
 def _few_rows(name: str) -> str:
     return (
-        f"The sensitive column {name!r} has values that fewer than {FEWEST} rows hold. A veil would list them, and "
-        "point at these rows: group them with others, or leave those rows out."
+        f"The sensitive column {name!r} has values held by fewer than {FEWEST} rows. A veil would list them and "
+        "identify these rows: merge them with other values, or remove the rows."
     )
 
 
@@ -237,9 +237,9 @@ def _continuous(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
         return plain, [f"loss='squared' needs numbers, but the sensitive column {name!r} holds {values.type}."]
     numbers = values.to_numpy().astype(np.float64)[~missing]
     if not len(numbers):
-        return plain, [f"The sensitive column {name!r} holds no value at all."]
+        return plain, [f"The sensitive column {name!r} holds no values."]
     if not np.isfinite(numbers).all():
-        return plain, [f"The sensitive column {name!r} holds infinity. Replace it by a number."]
+        return plain, [f"The sensitive column {name!r} holds infinity. Replace it with a number."]
     if numbers.std() == 0 and not missing.any():
-        return plain, [f"The sensitive column {name!r} holds one single value in all rows: there is nothing to hide."]
+        return plain, [f"The sensitive column {name!r} holds a single value in all rows: there is nothing to hide."]
     return replace(plain, missing=bool(missing.any()), center=numbers.mean(), scale=numbers.std() or 1.0), []

@@ -1,4 +1,4 @@
-"""Tables to tensors and back, by the schema. Exactly invertible on every table whose numbers lie on their grids."""
+"""Tables to tensors and back, by the schema. Exactly invertible for tables whose numbers lie on their grids."""
 
 import math
 import warnings
@@ -21,7 +21,7 @@ from fairveil.data.schema import Schema
 
 HandleUnknown = Literal["error", "most_frequent"]
 
-#: By how much of a step a number may miss its grid, as binary digits do.
+#: Tolerance for numbers off their grid, as a fraction of a step: binary fractions are inexact.
 _OFF_GRID = 1e-6
 
 
@@ -29,22 +29,22 @@ _OFF_GRID = 1e-6
 class Codec:
     """Encodes rows of a schema as float32 tensors of shape (rows, layout.width), and decodes such tensors.
 
-    handle_unknown: what to do with a category that the schema does not list: refuse, or read as the most frequent one.
+    handle_unknown: how to treat a category the schema does not list: reject it, or read it as the most frequent one.
     """
 
     schema: Schema
     handle_unknown: HandleUnknown = "error"
 
     def check(self, table: pa.Table) -> list[str]:
-        """Every problem that keeps this table from being encoded."""
+        """Every problem that prevents this table from being encoded."""
         return self._read(table)[1]
 
     def encode(self, table: pa.Table) -> Tensor:
-        """Rows as a tensor: one-hot groups, then numbers in units of their scale. Missing is a slot, never a NaN."""
+        """Rows as a tensor: one-hot groups, then scaled numbers. A missing value has its own slot, never a NaN."""
         return self.encode_rows(table).x
 
     def encode_rows(self, table: pa.Table) -> "EncodedRows":
-        """Rows as a tensor, and what else is needed of them; every column is read once."""
+        """Rows as a tensor, and further views of them; every column is read once."""
         read, problems = self._read(table)
         if problems:
             raise InputError(problems)
@@ -64,7 +64,7 @@ class Codec:
             else:
                 codes.append(_bins(group.column, seen, numbers[group.number]))
             out[rows, group.start + codes[-1]] = 1.0
-        # Numbers without bins are told apart to a thousandth of their scale.
+        # Numbers without bins are distinguished to a thousandth of their scale.
         codes += [np.round(1000.0 * numbers[i]).astype(np.int64) for i in layout.free]
         each = np.stack(codes, axis=1) if codes else np.zeros((table.num_rows, 0), dtype=np.int64)
         return EncodedRows(self, torch.from_numpy(out), each, read)
@@ -82,7 +82,7 @@ class Codec:
             if family != column.family and not missing.all():
                 problems.append(
                     f"Column {column.name!r} holds {family or values.type} values where the schema has "
-                    f"{column.family}. Convert it as it was when the veil was fitted."
+                    f"{column.family}. Convert it to the type it had when the veil was fitted."
                 )
                 continue
             read[column.name] = _Seen(missing, _values(column, values))
@@ -93,14 +93,14 @@ class Codec:
         return read, problems
 
     def original(self, table: pa.Table, encoded: Tensor) -> Tensor:
-        """Encoded rows with every number as the caller has it: see `EncodedRows.original`."""
+        """Encoded rows with every number as given by the caller: see `EncodedRows.original`."""
         read, _ = self._read(table)
         return _original(self, encoded, read)
 
     def decode(self, tensor: Tensor) -> pa.Table:
-        """Released rows as a table. Takes tensors as `encode` or a sampled release makes them.
+        """Released rows as a table. Accepts tensors from `encode` or from a sampled release.
 
-        Where one column determines another, that holds in the table, whatever the tensor says.
+        Dependencies between columns hold in the table even if the tensor contradicts them.
         """
         layout = self.schema.layout
         array = tensor.detach().cpu().numpy()
@@ -121,7 +121,7 @@ class Codec:
         return pa.table({column.name: columns[column.name] for column in self.schema.seen})
 
     def assemble(self, table: pa.Table, values: Tensor, *, sampled: bool) -> pa.Table:
-        """A release of these rows: columns that are kept or passed on as they are, the others from the tensor."""
+        """A release of these rows: columns with role keep or pass unchanged, the others from the tensor."""
         if not sampled:
             return self.soft(values)
         drawn, untouched = self.decode(values), {c.name for c in self.schema.columns if c.role in ("keep", "pass")}
@@ -129,7 +129,7 @@ class Codec:
                          for column in self.schema.released})  # fmt: skip
 
     def as_written(self, values: Tensor) -> Tensor:
-        """Released values as they are after writing: to a table and back."""
+        """Released values after a round trip through a table."""
         return self.encode(self.decode(values))
 
     def soft(self, tensor: Tensor) -> pa.Table:
@@ -146,8 +146,8 @@ class Codec:
 class EncodedRows:
     """Rows of a table, encoded.
 
-    x: (rows, layout.width). codes: (rows, columns), the category or bin of each value: what tells rows apart for an
-    encoder that releases bins.
+    x: (rows, layout.width). codes: (rows, columns), the category or bin of each value: an encoder that releases bins
+    distinguishes rows by these.
     """
 
     codec: Codec
@@ -157,11 +157,11 @@ class EncodedRows:
 
     @cached_property
     def original(self) -> Tensor:
-        """The rows with every number as the caller has it, neither clipped nor put on its grid.
+        """The rows with every number as the caller has it, neither clipped nor rounded to its grid.
 
-        Distortion is counted from here, so that what a narrow range or a coarse grid takes away is counted too. A
-        category that the schema does not list is lost whatever is released: it is put where its squared distance to
-        every one-hot vector is 2, that of a change.
+        Distortion is measured from here, so the effect of a narrow range or a coarse grid counts too. A category that
+        the schema does not list is always lost: it is placed where its squared distance to every one-hot vector is 2,
+        the cost of a change.
         """
         return _original(self.codec, self.x, self.read)
 
@@ -182,7 +182,7 @@ def _original(codec: Codec, encoded: Tensor, read: dict[str, "_Seen"]) -> Tensor
 
 
 def _enforce(link: Link, slots: dict[int, np.ndarray], numbers: list[np.ndarray]) -> None:
-    """Let the determined column follow; where another column determined it before, let this one give way."""
+    """Set the determined column; if another column already determined it, adjust the determining one instead."""
     if link.source is not None:
         source = slots[link.source[0]]
     else:
@@ -208,14 +208,14 @@ def _enforce(link: Link, slots: dict[int, np.ndarray], numbers: list[np.ndarray]
 
 @dataclass(frozen=True)
 class _Seen:
-    """A column of a table, read once: where it holds no value, and its values as `_values` gives them."""
+    """A column of a table, read once: which values are missing, and the values as `_values` returns them."""
 
     missing: np.ndarray
     values: np.ndarray
 
 
 def _values(column: Column, values: pa.ChunkedArray) -> np.ndarray:
-    """Of a number, the numbers; of a category, its position in the column's categories, -1 where it is none of them."""
+    """The numbers of a numeric column; the positions of categories in the column's list, -1 for unlisted ones."""
     if column.kind != "categorical":
         return np.asarray(values.to_numpy(zero_copy_only=False).astype(np.float64))
     if pa.types.is_null(values.type):
@@ -242,7 +242,7 @@ def _column_problems(column: Column, seen: _Seen, handle_unknown: HandleUnknown)
         return problems
     infinite = np.flatnonzero(np.isinf(seen.values))
     if len(infinite):
-        problems.append(f"{where} holds infinity ({rows_named(infinite.tolist())}). Replace it by a number.")
+        problems.append(f"{where} holds infinity ({rows_named(infinite.tolist())}). Replace it with a number.")
     if column.kind == "integer" and column.grid is not None and column.lower is not None:
         steps = (seen.values[np.isfinite(seen.values)] - column.lower) / column.grid
         if len(steps) and np.abs(steps - np.round(steps)).max() > _OFF_GRID:
@@ -257,7 +257,7 @@ def _codes(column: Column, seen: _Seen) -> np.ndarray:
 
 
 def _bins(column: Column, seen: _Seen, encoded: np.ndarray) -> np.ndarray:
-    """The bin of each number; the slot behind the last one for a missing number. encoded: by `_encode_number`."""
+    """The bin of each number; one past the last bin for a missing number. encoded: from `_encode_number`."""
     numbers = encoded * column.scale + column.center
     starts = np.asarray(column.starts or (-np.inf,))
     codes = np.searchsorted(starts, numbers + 0.5 * (column.grid or 0.0), side="right") - 1
@@ -277,14 +277,14 @@ def _range(column: Column) -> tuple[float, float]:
 
 
 def _warn_of_clipping(column: Column, numbers: np.ndarray) -> None:
-    """Of more numbers beyond the range than among the rows from which the schema was inferred."""
+    """Warn if more numbers lie outside the range than in the rows from which the schema was inferred."""
     lower, upper = _range(column)
     outside = int(((numbers < lower) | (numbers > upper)).sum())
     usual = len(numbers) * column.clipped
     if outside > usual + 4.0 * math.sqrt(usual) + (usual > 0):
         warnings.warn(
             f"Column {column.name!r}: {outside} of {len(numbers)} numbers lie outside the schema's range and were "
-            "moved to its nearest end. Widen 'lower' and 'upper' in the schema if they belong.",
+            "clipped to it. Widen 'lower' and 'upper' in the schema if these numbers are valid.",
             ClippedWarning,
             stacklevel=3,
         )

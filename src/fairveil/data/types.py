@@ -1,7 +1,7 @@
-"""Dates, times, durations and decimals: numbers inside, and what they were outside.
+"""Dates, times, durations and decimals: converted to numbers for encoding, and back for releases.
 
-A date is a number of days, any other moment or span of time a number of microseconds, a decimal a float. `Column.type`
-says what the numbers of a column stand for: by the name of an arrow type or, for text in a CSV file, by its pattern.
+A date is a number of days, any other timestamp, time or duration a number of microseconds, a decimal a float.
+`Column.type` records the original type: the name of an arrow type or, for text in a CSV file, its format pattern.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Microseconds of a day, an hour, ten minutes, a minute, ten seconds, ...: steps of a clock, the coarsest first.
+#: Microseconds in a day, an hour, ten minutes, a minute, ten seconds, ...: possible time grids, the coarsest first.
 _STEPS: Final = (86_400_000_000, 3_600_000_000, 600_000_000, 60_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000,
                  100, 10, 1)  # fmt: skip
 _MINUTE, _SECOND, _MILLISECOND = 60_000_000, 1_000_000, 1_000
@@ -18,7 +18,7 @@ _TICKS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _DATE = r"\d{4}-\d{2}-\d{2}"
 _CLOCK = {"%H:%M": r"\d{2}:\d{2}", "%H:%M:%S": r"\d{2}:\d{2}:\d{2}"}
 _FRACTIONS = {".fff": r"\.\d{3}", ".ffffff": r"\.\d{6}"}
-#: Patterns of text, and what matches them. Fractions of a second have no letter in strptime: they are written `.fff`.
+#: Text patterns and the regular expressions that match them. strptime has no code for fractions of a second: `.fff`.
 _TEXTS: Final[dict[str, str]] = {
     "%Y-%m-%d": _DATE,
     **_CLOCK,
@@ -34,22 +34,22 @@ _NAME = re.compile(
 
 
 def is_moment(kind: pa.DataType) -> bool:
-    """Whether an arrow type is a date, a time or a span of time."""
+    """Whether an arrow type is a date, time, timestamp or duration."""
     return bool(pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
 
 
 def stands_for_number(kind: pa.DataType) -> bool:
-    """Whether values of an arrow type are numbers here, but not outside."""
+    """Whether values of an arrow type are converted to numbers for encoding."""
     return is_moment(kind) or bool(pa.types.is_decimal(kind))
 
 
 def type_name(kind: pa.DataType) -> str | None:
-    """What a schema calls an arrow type whose values stand for numbers; None for any other."""
+    """The schema's name for an arrow type that is converted to numbers; None for any other."""
     return str(kind) if stands_for_number(kind) else None
 
 
 def to_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dates as days, times and spans as microseconds, decimals as floats; any other column as it is."""
+    """Dates as days, times and durations as microseconds, decimals as floats; any other column unchanged."""
     kind = column.type
     if pa.types.is_decimal(kind):
         return column.cast(pa.float64())
@@ -59,12 +59,12 @@ def to_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
     whole = pa.int32() if pa.types.is_time32(kind) else pa.int64()
     ticks = column.cast(whole).cast(pa.int64())
-    # A nanosecond is beyond what a float tells apart in a moment: the last three digits are left out.
+    # A float cannot resolve nanoseconds in a timestamp: the last three digits are dropped.
     return pc.divide(ticks, 1000) if kind.unit == "ns" else pc.multiply(ticks, _TICKS[kind.unit])
 
 
 def from_numbers(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Numbers as what they stand for, in an arrow type."""
+    """Numbers converted back to the arrow type they represent."""
     if pa.types.is_decimal(kind):
         return pc.round(column.cast(pa.float64()), kind.scale).cast(kind, safe=False)
     whole = column.cast(pa.int64()) if pa.types.is_integer(column.type) else pc.round(column).cast(pa.int64())
@@ -75,7 +75,7 @@ def from_numbers(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def arrow_type(name: str) -> pa.DataType:
-    """The arrow type that a schema names, or of the moments that a pattern of text tells. Raises ValueError."""
+    """The arrow type for a type name in a schema, or for a text pattern. Raises ValueError."""
     if name in _TEXTS:
         if "%Y" not in name:
             return pa.time64("us")
@@ -97,7 +97,7 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def is_type(name: str) -> bool:
-    """Whether a schema may give a column this type."""
+    """Whether this is a valid column type in a schema."""
     try:
         arrow_type(name)
     except (ValueError, pa.ArrowException):
@@ -106,7 +106,7 @@ def is_type(name: str) -> bool:
 
 
 def steps_of(name: str) -> tuple[float, ...]:
-    """Grids on which numbers of this type may lie, the coarsest first; none where they are powers of ten."""
+    """Possible grids for numbers of this type, the coarsest first; empty if grids are powers of ten."""
     kind = arrow_type(name)
     if pa.types.is_decimal(kind):
         return ()
@@ -114,7 +114,7 @@ def steps_of(name: str) -> tuple[float, ...]:
 
 
 def text_pattern(text: pa.ChunkedArray) -> str | None:
-    """The pattern by which all cells of a CSV column tell a moment; None if they do not."""
+    """The date or time pattern that all cells of a CSV column match; None if there is none."""
     present = pc.drop_null(text)
     if not len(present):
         return None
@@ -126,8 +126,8 @@ def text_pattern(text: pa.ChunkedArray) -> str | None:
 
 
 def from_pattern(text: pa.ChunkedArray, name: str) -> tuple[pa.ChunkedArray, list[int]]:
-    """Cells of a CSV file as numbers, and the positions of those that do not tell a moment in the pattern of the first
-    cell that does; name: the type of the column, whose pattern is preferred.
+    """Cells of a CSV file as numbers, and the positions of those that do not match the pattern. name: the type of the
+    column; if it is not a pattern itself, the pattern of the first cell is used.
     """
     present = pc.drop_null(text)
     pattern = name if name in _TEXTS else next(
@@ -143,7 +143,7 @@ def from_pattern(text: pa.ChunkedArray, name: str) -> tuple[pa.ChunkedArray, lis
 
 
 def to_pattern(column: pa.ChunkedArray, name: str, grid: float) -> pa.ChunkedArray:
-    """Moments as text: by the pattern that a column had in a CSV file, or by one that shows its grid."""
+    """Dates and times as text: in the column's own CSV pattern, or in one that resolves its grid."""
     kind = column.type
     if name in _TEXTS:
         pattern = name
@@ -163,13 +163,13 @@ def to_pattern(column: pa.ChunkedArray, name: str, grid: float) -> pa.ChunkedArr
     text = pc.strftime(column, plain)
     if "%S" not in plain:
         return text
-    # Seconds are written with their fraction, to be cut to as many digits as the pattern has.
+    # Seconds are written with their fraction, then truncated to the number of digits in the pattern.
     length = len(plain.replace("%Y", "2000").replace("%", "")) + (1 + len(fraction) if fraction else 0)
     return pc.utf8_slice_codeunits(text, 0, length + plain.count("%") - ("%Y" in plain))
 
 
 def same_sort(kind: pa.DataType | None, name: str | None) -> bool:
-    """Whether values of an arrow type are what a schema says: both dates, both moments, ..., or both plain numbers."""
+    """Whether an arrow type agrees with a schema's type: both dates, both timestamps, ..., or both plain numbers."""
     if kind is None or name is None:
         return kind is None and name is None
     return _sort(kind) == _sort(arrow_type(name))
@@ -180,12 +180,12 @@ def _sort(kind: pa.DataType) -> str:
 
 
 def _moments(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray | None:
-    """Cells as moments; None if one of them is not of the pattern, or no date of the calendar."""
+    """Cells as dates or times; None if any does not match the pattern or is not a valid date."""
     if not pc.all(pc.fill_null(pc.match_substring_regex(text, f"^{_TEXTS[pattern]}$"), True)).as_py():
         return None
     if "%Y" not in pattern:
         text = pc.binary_join_element_wise("1970-01-01", text, " ")
     try:
         return text.cast(pa.timestamp("us")).cast(arrow_type(pattern))
-    except pa.ArrowInvalid:  # the message shows the cell
+    except pa.ArrowInvalid:  # its message shows the cell
         return None

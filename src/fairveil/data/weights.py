@@ -1,4 +1,4 @@
-"""Sample weights as callers hold them."""
+"""Sample weights as callers pass them."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from fairveil.data.frames import is_frame, is_series, read_columns
 
 
 def read_weights(given: Any, rows: int, what: str = "X") -> Array | None:
-    """A column of any library, or an array, checked: (rows,); None if there is none."""
+    """Read and check weights given as a column of any library or an array: (rows,); None if there are none."""
     if given is None:
         return None
     if not is_frame(given) and not is_series(given) and np.asarray(given).ndim == 0:
-        raise InputError("sample_weight must be one number for each row: 1D.")
+        raise InputError("sample_weight must be one number per row: 1D.")
     table = read_columns(given, "sample_weight")
     if table.num_columns != 1:
-        raise InputError(f"sample_weight must be one number for each row: 1D. It has {table.num_columns} columns.")
+        raise InputError(f"sample_weight must be one number per row: 1D. It has {table.num_columns} columns.")
     return check_weights(table.column(0).to_numpy(), rows, what)

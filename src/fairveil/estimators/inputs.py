@@ -268,7 +268,7 @@ def _task(name: str, column: pa.ChunkedArray, weight: float) -> tuple[Task, Tens
     values = column.to_numpy(zero_copy_only=False)
     distinct, codes = np.unique(values, return_inverse=True)
     if len(distinct) < 2:
-        raise InputError(f"The target {name!r} holds one single value in all rows: there is nothing to predict.")
+        raise InputError(f"The target {name!r} holds a single value in all rows: there is nothing to predict.")
     number = family_of(column.type) == "number"
     if number and not np.isfinite(values.astype(np.float64)).all():
         raise InputError(f"The target {name!r} holds infinity. Replace it by a number.")
