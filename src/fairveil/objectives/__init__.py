@@ -1,4 +1,4 @@
-"""What the players want: the adversary's loss, the distortion of a release, and the constraint that bounds it."""
+"""The players' objectives: the adversary's loss, the distortion of a release, and the constraint that bounds it."""
 
 from fairveil.objectives.constraint import AugmentedLagrangian, Constraint, ConstraintState, Penalty, make_constraint
 from fairveil.objectives.distortion import Distortion, make_distortion

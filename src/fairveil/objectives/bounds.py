@@ -1,4 +1,4 @@
-"""The bounds that a game keeps: on the distortion of a release, or on the loss of predictions."""
+"""The bounds enforced in a game: on the distortion of a release, or on the loss of predictions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Bounds:
-    """One bound on the whole distortion, or one for each kind of column; or one on the loss of predictions.
+    """One bound on the total distortion, or one per kind of column; or one on the loss of predictions.
 
-    values: (members, constraints). mixing: (parts, constraints): which parts (of a distortion: categorical and
-    continuous; of a prediction: its loss alone) a bound sums.
-    names: what each constraint is called. relative: violations are counted in units of the bound, for distortions that
-    run into the hundreds, as those of images do.
+    values: (members, constraints). mixing: (parts, constraints): which parts (categorical and continuous for a
+    distortion, the loss for a prediction) each bound sums. names: the name of each constraint. relative: violations are
+    measured in units of the bound, for distortions in the hundreds, such as those of images.
     """
 
     values: Tensor
@@ -40,7 +39,7 @@ class Bounds:
         return cls(torch.tensor([[value] for value in values]), torch.ones(1, 1), ("loss",))
 
     def violation(self, mean: Tensor, aim: Tensor) -> Tensor:
-        """By how much mean distortions exceed what is aimed at: (members, constraints)."""
+        """By how much mean distortions exceed the target `aim`: (members, constraints)."""
         return (mean - aim) / self.values.to(mean.device) if self.relative else mean - aim
 
     def of_rows(self, distortion: Tensor) -> Tensor:

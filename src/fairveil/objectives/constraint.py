@@ -1,7 +1,7 @@
-"""Keeping the mean distortion within its bound: the augmented Lagrangian, and the paper's quadratic penalty.
+"""Methods to keep the mean distortion within its bound: the augmented Lagrangian, and the paper's quadratic penalty.
 
-A violation is (mean distortion - bound), shape (members, constraints). `term` is what it adds to each member's
-objective; `update` moves the state after a step. Nothing here knows where the violation comes from.
+A violation is (mean distortion - bound), shape (members, constraints). `term` is its contribution to each member's
+objective; `update` changes the state after a step. This module is independent of how violations are computed.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from fairveil._utils.errors import InputError, must_be
 
 @dataclass(frozen=True)
 class ConstraintState:
-    """What a constraint remembers: its multiplier and smoothed violation (members, constraints), and the weight rho."""
+    """The state of a constraint: its multiplier and smoothed violation (members, constraints), and the weight rho."""
 
     multiplier: Tensor
     smoothed: Tensor
@@ -23,18 +23,18 @@ class ConstraintState:
 
 
 class Constraint(Protocol):
-    """A way to make a player obey mean distortion <= bound."""
+    """A method that enforces mean distortion <= bound."""
 
     def start(self, members: int, constraints: int) -> ConstraintState:
         """The state before the first step."""
         ...
 
     def term(self, state: ConstraintState, violation: Tensor) -> Tensor:
-        """What the violation adds to the objective of each member; shape (members,)."""
+        """The violation's contribution to the objective of each member; shape (members,)."""
         ...
 
     def update(self, state: ConstraintState, violation: Tensor) -> ConstraintState:
-        """The state after one step that saw this violation."""
+        """The state after a step with this violation."""
         ...
 
 
@@ -42,8 +42,8 @@ class Constraint(Protocol):
 class AugmentedLagrangian:
     """The inequality form of Nocedal and Wright, (17.65): (max(0, m + rho v)^2 - m^2) / (2 rho).
 
-    Its gradient in v is max(0, m + rho v). After each step the multiplier moves by `rate` x rho times the violation,
-    smoothed over about 1 / (1 - smoothing) minibatches so that it does not chase their noise, and stays at or above 0.
+    Its gradient in v is max(0, m + rho v). After each step the multiplier changes by `rate` x rho times the violation,
+    smoothed over about 1 / (1 - smoothing) minibatches to reduce their noise, and is clipped at 0.
     """
 
     rho: float = 4.0
@@ -51,7 +51,7 @@ class AugmentedLagrangian:
     smoothing: float = 0.8
 
     def start(self, members: int, constraints: int) -> ConstraintState:
-        """Multiplier 0: the bound costs nothing until it is broken."""
+        """Multiplier 0: no cost until the bound is violated."""
         zero = torch.zeros(members, constraints)
         return ConstraintState(zero, zero.clone(), torch.tensor(self.rho))
 
@@ -90,13 +90,13 @@ class Penalty:
         return (state.rho * violation.clamp_min(0.0).square()).sum(dim=-1)
 
     def update(self, state: ConstraintState, violation: Tensor) -> ConstraintState:
-        """Let rho take one step of its schedule."""
+        """Advance rho by one step of its schedule."""
         rho = (state.rho * self.growth ** (1.0 / self.every)).clamp(max=self.largest)
         return ConstraintState(2.0 * rho * violation.clamp_min(0.0), violation, rho)
 
 
 def make_constraint(constraint: "str | Constraint", owner: str = "FairEncoder") -> Constraint:
-    """A constraint by its name, or the constraint itself. owner: whose parameter it is, for messages."""
+    """A constraint by its name, or the constraint itself. owner: the class named in error messages."""
     if isinstance(constraint, (AugmentedLagrangian, Penalty)):
         return constraint
     if constraint == "augmented_lagrangian":

@@ -1,4 +1,4 @@
-"""How far a release is from the original, row by row, for categorical and continuous columns apart.
+"""The distance of a release from the original, per row, separately for categorical and continuous columns.
 
 All of these are means over rows of a sum over columns, so they do not depend on the size of a batch.
 """
@@ -28,10 +28,10 @@ class Distortion:
     """Distortion of each row as a tensor (..., rows, 2): its categorical and its continuous part.
 
     categorical: `hamming`: the number of columns whose value differs (for a number: whether it is missing differs).
-        `squared`: the squared distance of one-hot vectors, twice that. `cross_entropy`: minus the log of the
-        probability given to the original value, in nats (the authors').
-    soft: the release is the probabilities themselves. Hamming is then the probability that a draw from them would
-        differ, squared the distance of the vectors as they are.
+        `squared`: the squared distance of one-hot vectors, twice the Hamming distance. `cross_entropy`: minus the log
+        of the probability of the original value, in nats (the authors' choice).
+    soft: the release consists of the probabilities themselves. Hamming is then the probability that a draw from them
+        would differ, squared the distance between the vectors.
     custom: a function of (released, original), each (..., rows, width), that replaces both parts by one number per row.
     Numbers count by the squared difference on the schema's scale.
     """
@@ -52,16 +52,16 @@ class Distortion:
 
     @property
     def name(self) -> str:
-        """What is measured; a function is known by its name: its address changes with every run."""
+        """The measure's name; a custom function is identified by its name, as its address changes with every run."""
         return f"{self.categorical}, {getattr(self.custom, '__qualname__', None)}"
 
     def expected(self, release: ReleasedBatch, original: Tensor) -> Tensor:
-        """Differentiable; averages over the draw exactly where that can be done, which leaves less noise."""
+        """Differentiable; the expectation over the draw is exact where possible, which reduces noise."""
         if self.custom is not None or self.categorical == "cross_entropy" or self.soft:
             return self.realised(release, original)
         if release.atoms is not None and release.atoms.dim() == 3 and release.weights is not None:
             return torch.einsum("ark,mra->mrk", self.of_atoms(release.atoms, original), release.weights)
-        # Slot-major, as the encoders hold p.
+        # Slot-major, like p in the encoders.
         p = release.probabilities.transpose(-1, -2)
         prices = self._prices(original)
         categorical = (p * prices.categorical.transpose(-1, -2).contiguous()).sum(dim=-2) + prices.fixed
@@ -77,12 +77,12 @@ class Distortion:
 
     @property
     def is_linear(self) -> bool:
-        """Whether the expected distortion of a row is linear in the chances of its slots: `prices` are all there is."""
+        """Whether a row's expected distortion is linear in its slot probabilities, and so given by `prices`."""
         soft = self.soft or self.custom is not None or self.categorical == "cross_entropy"
         return not soft and not self.layout.free
 
     def of_atoms(self, atoms: Tensor, original: Tensor) -> Tensor:
-        """Of each row's own atoms, averaged over where in its bin a number falls: (atoms, rows, 2); if `is_linear`."""
+        """Of each row's own atoms, averaged over the draw within bins: (atoms, rows, 2); requires `is_linear`."""
         prices = self._prices(original)
         groups = atoms[..., self.layout.grouped]
         categorical = (groups * prices.categorical).sum(dim=-1) + prices.fixed
@@ -92,17 +92,17 @@ class Distortion:
         return torch.stack([categorical, continuous], dim=-1)
 
     def prices(self, original: Tensor) -> tuple[Tensor, Tensor]:
-        """Of each row, what each slot costs (rows, group width), and a fixed part (rows,), where this `is_linear`.
+        """The cost of each slot for each row (rows, group width), and a fixed part (rows,); requires `is_linear`.
 
-        The expected distortion of a row is fixed + prices . chances; that of a release, fixed + prices . slots drawn.
+        The expected distortion of a row is fixed + prices . probabilities; with the drawn slots, that of a release.
         """
         prices = self._prices(original)
         moved = 0.0 if prices.continuous is None else prices.continuous
         return prices.categorical + moved, prices.fixed
 
     def _prices(self, original: Tensor) -> "_Prices":
-        # r is 1 with probability p and x is 0 or 1, so E (r - x)^2 = x + p (1 - 2 x): linear in p, with prices that all
-        # members share.
+        # r is 1 with probability p and x is 0 or 1, so E (r - x)^2 = x + p (1 - 2 x): linear in p, with prices shared
+        # by all members.
         slots = self._slots.to(original)
         x = original[..., self.layout.grouped]
         weight = slots.weight * self._doubled
@@ -113,7 +113,7 @@ class Distortion:
         return _Prices((1.0 - 2.0 * x) * weight, (x * weight).sum(dim=-1), continuous)
 
     def realised(self, release: ReleasedBatch, original: Tensor) -> Tensor:
-        """Of the rows as they are released."""
+        """Of the rows as released."""
         if self.custom is not None:
             total = self.custom(release.values, original.expand_as(release.values))
             if not isinstance(total, Tensor) or total.shape != release.values.shape[:-1]:
@@ -123,7 +123,7 @@ class Distortion:
         grouped, numbers = self.layout.grouped, self.layout.continuous
         x = original[..., grouped]
         if self.categorical == "cross_entropy":
-            # Groups of numbers count only by their missing slot, as a group of two.
+            # Groups of numbers count only by their missing slot, as a binary variable.
             p = release.probabilities.clamp(_SMALLEST, 1.0)
             nats = -x * p.log() * slots.named - slots.missing * (1.0 - x) * torch.log1p(-p.clamp(max=1.0 - 1e-7))
             categorical = nats.sum(dim=-1)
@@ -136,10 +136,10 @@ class Distortion:
         return torch.stack([categorical.expand_as(continuous), continuous], dim=-1)
 
     def unchanged(self, x: Tensor, original: Tensor) -> Tensor:
-        """Of rows whose categories and bins are released as they are: (..., rows, 2); if this `is_additive`.
+        """Of rows whose categories and bins are released unchanged: (..., rows, 2); requires `is_additive`.
 
-        x: the rows as they are encoded. original: as the caller has them. What is counted is the draw within each bin,
-        numbers beyond the schema's ranges, and categories that it does not list.
+        x: the encoded rows. original: the rows as the caller has them. This measures the draw within each bin, numbers
+        outside the schema's ranges, and categories that the schema does not list.
         """
         as_encoded = self.realised(ReleasedBatch(x, x[..., self.layout.grouped]), original)
         within = self._prices(original).continuous
@@ -156,7 +156,7 @@ class Distortion:
 
     @property
     def is_additive(self) -> bool:
-        """Whether it is a sum over columns of the distance between what was released and what was there."""
+        """Whether it is a sum over columns of distances between released and original values."""
         return self.custom is None and not self.soft and self.categorical != "cross_entropy"
 
     @property
@@ -173,13 +173,13 @@ class Distortion:
 
 
 def slot_weights(layout: Layout) -> Tensor:
-    """For each slot of a row the weight w with which the distortion is sum w (r - x)^2: Hamming and squares at once."""
+    """The weight w of each slot such that the distortion is sum w (r - x)^2: Hamming and squared parts combined."""
     return torch.cat([_Slots.of(layout).weight, torch.ones(len(layout.numbers))])
 
 
 @dataclass(frozen=True)
 class _Prices:
-    """Of each row: what each slot costs, for both kinds of column (rows, group width), and a fixed part (rows,)."""
+    """For each row: the cost of each slot, by kind of column (rows, group width), and a fixed part (rows,)."""
 
     categorical: Tensor
     fixed: Tensor
@@ -188,12 +188,12 @@ class _Prices:
 
 @dataclass(frozen=True)
 class _Slots:
-    """For each one-hot slot: how it counts, and the number it stands for.
+    """For each one-hot slot: its weight, and the number it represents.
 
     weight: 1/2 for categories (two different one-hot vectors are at squared distance 2), 1 for "missing" of a number.
-    named: 1 for slots that count by their own log-probability. missing: 1 for "missing" of a number.
-    owner: position of the number's slot in the tensor (any, where there is none). binned: 1 where a number has bins.
-    mean, second: first and second moment of the number released when this slot is drawn. free: numbers without bins.
+    named: 1 for slots that count by their own log-probability. missing: 1 for "missing" of a number. owner: position of
+    the number's slot in the tensor (arbitrary if there is none). binned: 1 for slots of numbers with bins. mean,
+    second: first and second moment of the number released when this slot is drawn. free: numbers without bins.
     """
 
     weight: Tensor
@@ -243,7 +243,7 @@ def bin_moments(column: Column) -> tuple[Tensor, Tensor]:
 
 
 def make_distortion(distortion: str | RowDistortion, layout: Layout, release: str) -> Distortion:
-    """A distortion by its name (`auto` fits the kind of release), or from a function of (released, original)."""
+    """A distortion by its name (`auto` depends on the kind of release), or from a function of (released, original)."""
     soft = release != "sampled"
     if callable(distortion):
         return Distortion(layout, custom=distortion, soft=soft)
@@ -252,7 +252,7 @@ def make_distortion(distortion: str | RowDistortion, layout: Layout, release: st
     if distortion == "hamming" and layout.numbers:
         names = ", ".join(repr(column.name) for column in layout.numbers)
         raise InputError(
-            f"distortion='hamming' is not defined for numbers ({names}). Use 'auto', which takes Hamming for "
+            f"distortion='hamming' is not defined for numbers ({names}). Use 'auto', which uses Hamming for "
             "categories and squares for numbers."
         )
     if distortion in get_args(CategoricalMeasure):

@@ -1,7 +1,7 @@
 """The adversary's losses (Table `table:gaploss`): squared, zero-one, log and alpha.
 
-Each takes the adversary's raw output, shape (..., classes) or (..., columns) for squared loss, and the truth, class
-numbers of shape (...) or values of shape (..., columns); each returns one loss per row, in nats where it is a log-loss.
+Each takes the adversary's raw output, shape (..., classes) or (..., columns) for squared loss, and the true values:
+class indices of shape (...) or numbers of shape (..., columns). Each returns one loss per row; log-losses are in nats.
 """
 
 import math
@@ -14,14 +14,14 @@ from torch.nn import functional as F
 
 from fairveil._utils.errors import InputError, must_be
 
-#: Beyond exp(60) the alpha-loss goes on along its tangent, so that values and gradients stay finite in float32.
+#: Beyond exp(60) the alpha-loss continues along its tangent, so that values and gradients stay finite in float32.
 _STEEPEST = 60.0
-#: ... for this far, and then stays flat.
+#: ... up to this point, and is constant from there.
 _FARTHEST = 1e10
 
 
 class Loss(Protocol):
-    """How an adversary is charged for its belief about S."""
+    """The adversary's loss for its belief about S."""
 
     @property
     def discrete(self) -> bool:
@@ -33,9 +33,9 @@ class Loss(Protocol):
         ...
 
     def chance(self, target: Tensor, importance: Tensor | None = None) -> Tensor:
-        """Mean loss of the best guess that does not look at the release: what a censored release leaves.
+        """Mean loss of the best constant guess, which ignores the release: the level that a perfect release attains.
 
-        importance: how much each row counts; all alike if None.
+        importance: how much each row counts; equal if None.
         """
         ...
 
@@ -44,8 +44,8 @@ class Loss(Protocol):
 class AlphaLoss:
     """The tunable alpha-loss (`eq:alpha_loss`), alpha/(alpha-1) (1 - P_h(s)^((alpha-1)/alpha)), for alpha in (0, inf].
 
-    alpha = 1 is log-loss, alpha = inf is the probability of error 1 - P_h(s); both are exact. The best adversary tilts
-    the posterior to its power alpha, and its loss is a function of Arimoto's conditional entropy (`thm:alpha`).
+    alpha = 1 is log-loss, alpha = inf is the probability of error 1 - P_h(s); both are exact. The best adversary raises
+    the posterior to the power alpha, and its loss is a function of Arimoto's conditional entropy (`thm:alpha`).
 
     >>> logits = torch.log(torch.tensor([[0.8, 0.2]]))
     >>> round(AlphaLoss(2.0).rows(logits, torch.tensor([0])).item(), 4)  # 2 (1 - sqrt 0.8)
@@ -105,7 +105,7 @@ class ZeroOneLoss(AlphaLoss):
     """Zero-one loss (`eq:0-1loss`): the MAP adversary.
 
     Its hard decision has no gradient. Training uses alpha-loss at infinity, 1 - P_h(s): the expected zero-one loss of
-    an adversary that draws its decision from P_h, which is least for the same MAP rule.
+    an adversary that draws its decision from P_h, minimised by the same MAP rule.
     """
 
     alpha: float = math.inf
@@ -117,7 +117,7 @@ class ZeroOneLoss(AlphaLoss):
 
 @dataclass(frozen=True)
 class Mistakes:
-    """Whether the likeliest class is not the true one: to be counted, not learned from."""
+    """Whether the most likely class is wrong: for evaluation, not for training."""
 
     discrete: bool = True
 
@@ -126,7 +126,7 @@ class Mistakes:
         return (output.argmax(dim=-1) != target).to(output.dtype)
 
     def chance(self, target: Tensor, importance: Tensor | None = None) -> Tensor:
-        """Of always naming the most frequent class."""
+        """The error of always predicting the most frequent class."""
         return 1.0 - torch.bincount(target, importance).max() / len(target)
 
 
@@ -152,7 +152,7 @@ class SquaredLoss:
 
 
 def make_loss(loss: "str | Loss", owner: str = "FairEncoder", parameter: str = "loss") -> Loss:
-    """A loss by its name, or the loss itself; a message names its owner."""
+    """A loss by its name, or the loss itself; error messages name its owner."""
     names: dict[str, Loss] = {"log": LogLoss(), "squared": SquaredLoss(), "zero_one": ZeroOneLoss()}
     if isinstance(loss, str) and loss in names:
         return names[loss]

@@ -1,7 +1,7 @@
-"""Predictions as a release: which soft predictions there are to choose from, and what each costs given the truth.
+"""Predictions as a release: the available soft predictions, and the cost of each given the true label.
 
-A classifier whose scores are any numbers hides nothing: their last digits tell one row from another, and with it S.
-Ours draws one of a few soft predictions for each row. What an adversary sees is then finite, its best answer is known,
+A classifier with arbitrary real-valued scores hides nothing: their last digits identify a row, and with it S. Here,
+one of a few soft predictions is drawn for each row. What an adversary sees is then finite, its best response is known,
 and losses and constraints are averaged over the draw exactly.
 """
 
@@ -14,19 +14,19 @@ from torch import Tensor
 from fairveil.objectives.losses import AlphaLoss
 from fairveil.objectives.released import ReleasedBatch
 
-#: Steps of the grid of soft predictions, by the number of classes; with more classes, `_CONFIDENCES` of each.
+#: Grid steps of soft predictions, by the number of classes; with more classes, `_CONFIDENCES` per class.
 _STEPS = {2: 32, 3: 9, 4: 4}
 _CONFIDENCES = (0.3, 0.6, 0.8, 0.93, 1.0)
-#: The most a sure prediction leaves to all other classes together: if it is wrong, it must not cost without limit.
+#: Minimum probability left to all other classes together, so that a wrong confident prediction has a bounded loss.
 _LEFT = 0.01
 
 
 def score_grid(classes: int, loss: AlphaLoss) -> Tensor:
-    """The soft predictions to choose from, (scores, classes), each summing to 1.
+    """The available soft predictions, (scores, classes), each summing to 1.
 
-    Under the probability of error a soft prediction costs as much as drawing a label from it, and says more: labels
-    alone are best. Under other losses, up to four classes: all that go in equal steps from sure to sure. Beyond:
-    uniform, and each class with a few confidences.
+    Under the probability of error a soft prediction costs as much as drawing a label from it, but reveals more: labels
+    alone are optimal. Under other losses: for up to four classes, a regular grid on the simplex; for more, the uniform
+    prediction, and each class with a few confidence levels.
     """
     if math.isinf(loss.alpha):
         return torch.eye(classes)
@@ -44,9 +44,9 @@ def score_grid(classes: int, loss: AlphaLoss) -> Tensor:
 
 
 class PredictionLoss:
-    """Mean loss of the soft predictions that are drawn: what `max_loss` bounds, as distortion in other games.
+    """Mean loss of the drawn soft predictions: what `max_loss` bounds, like distortion in other games.
 
-    The rows of such a game end in the truth, one-hot.
+    In such a game, each row ends with its true label, one-hot.
     """
 
     def __init__(self, scores: Tensor, loss: AlphaLoss) -> None:
@@ -54,11 +54,11 @@ class PredictionLoss:
         self.name = f"{loss!r} of {len(scores)} scores"
 
     def expected(self, release: ReleasedBatch, original: Tensor) -> Tensor:
-        """Of each row, averaged over the draw exactly: (members, rows, 1)."""
+        """The loss of each row, averaged over the draw exactly: (members, rows, 1)."""
         return (release.probabilities * self.costs(original)).sum(dim=-1, keepdim=True)
 
     def costs(self, original: Tensor) -> Tensor:
-        """Of each row, what every soft prediction would cost: (rows, scores)."""
+        """The loss of every soft prediction for each row: (rows, scores)."""
         table = self.table.to(original.device)
         return original[:, -table.shape[1] :] @ table.T
 

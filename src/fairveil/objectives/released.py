@@ -1,4 +1,4 @@
-"""A batch of released rows, as an encoder draws it."""
+"""A batch of released rows, as drawn by an encoder."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,17 +9,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class ReleasedBatch:
-    """What an encoder puts out.
+    """The output of an encoder.
 
     drawn: (..., rows, width): exactly what is released, or a function that computes it; gradients pass straight through
         the draw. Read it as `values`.
     chances: (..., rows, group width): the distribution from which the slot of each group was drawn, or a function that
-        computes it: an adversary looks at the values alone. Read it as `probabilities`.
-    possible, weights: where a release is one of a few whole rows, those rows (or a function that computes them; read
+        computes it (adversaries do not need it). Read it as `probabilities`.
+    possible, weights: if a release is one of a few complete rows, these rows (or a function that computes them; read
         them as `atoms`) and the probability of each, (..., rows, atoms): losses can then be averaged over the draw
         exactly. The atoms are the same for all rows, (atoms, width), or each row has its own, (atoms, rows, width).
-    squares: where the encoder knows it, the squared change of a row's numbers without bins, averaged over the draw:
-        (..., rows).
+    squares: if the encoder provides it, the expected squared change of a row's numbers without bins: (..., rows).
     """
 
     drawn: Tensor | Callable[[], Tensor]
@@ -40,5 +39,5 @@ class ReleasedBatch:
 
     @cached_property
     def atoms(self) -> Tensor | None:
-        """The whole rows of which one is released; None if there are not just a few."""
+        """The complete rows one of which is released; None if they are not few."""
         return self.possible() if callable(self.possible) else self.possible
