@@ -106,7 +106,7 @@ def test_nothing_outside_the_encoders_asks_which_encoder_it_is():
 def test_every_configuration_survives_a_file(name):
     kind = ARCHITECTURES[name]
     if name == "custom":
-        with pytest.raises(fv.InputError, match="holds no code"):
+        with pytest.raises(fv.InputError, match="contains no code"):
             kind(nn.Linear(2, 2)).to_dict()
         return
     given = {"scores": ((0.2, 0.8), (0.8, 0.2))} if name == "classifier_head" else {}
@@ -116,7 +116,7 @@ def test_every_configuration_survives_a_file(name):
         for odd in ("x", -1, 2**40, {"a": 1}, [["a"]], float("nan")):
             with pytest.raises(ValueError, match="architecture"):
                 read_architecture({**chosen.to_dict(), field.name: odd})
-    with pytest.raises(ValueError, match="other settings"):
+    with pytest.raises(ValueError, match="wrong settings"):
         read_architecture({**chosen.to_dict(), "more": 1})
 
 
@@ -130,7 +130,7 @@ def test_layers_may_be_a_list():
 @pytest.mark.parametrize("codebook", [((0.0, 1.0),) * 3, ((),)])
 def test_a_codebook_of_other_columns_is_refused(kind, codebook):
     layout = fv.Schema.infer(pd.DataFrame({"a": list("xyz") * 20, "b": range(60)})).layout
-    with pytest.raises(ValueError, match="do not have its columns"):
+    with pytest.raises(ValueError, match="do not match its columns"):
         build_encoder(kind(n_cells=4, codebook=codebook), Signature(layout, sensitive_width=2))
 
 

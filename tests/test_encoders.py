@@ -202,7 +202,7 @@ def test_a_module_of_ones_own(small):
         ("transformer", "architecture"),
         (lambda i, o: "no module", "must return a torch module"),
         (lambda i, o: nn.Linear(i, o + 1), "must map"),
-        (nn.Linear(3, 3), "does not take rows"),
+        (nn.Linear(3, 3), "does not accept rows"),
         (lambda i, o: nn.Sequential(nn.Linear(i, o), nn.BatchNorm1d(o)), "no buffers"),
     ],
 )

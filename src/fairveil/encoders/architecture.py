@@ -1,6 +1,6 @@
-"""What a caller chooses about an encoder, and what the rest of the package may ask of that choice.
+"""Configurations of encoders, and everything other packages may depend on.
 
-Everything that depends on which encoder it is lives here and in its own file: no other package asks for its name or its
+Code that depends on a particular encoder is here or in that encoder's own file: no other package checks its name or
 type. A new encoder is a subclass of `Architecture` (a frozen dataclass with a `name`) and one of `Encoder`.
 """
 
@@ -23,18 +23,18 @@ from fairveil.objectives import Distortion
 if TYPE_CHECKING:
     from fairveil.encoders.base import Encoder
 
-#: Limits of what is read from a file: units of a layer, layers, and rows of a table of numbers.
+#: Limits for files: units per layer, and rows of a table of numbers.
 _MOST_UNITS, _MOST_LISTED = 2**16, 2**16
-#: Constants of a network (where bins begin, and the like) beside its weights, when it is read from a file.
+#: Limits for the constants of a network (bin edges and similar), in addition to its weights, when read from a file.
 _MOST_CONSTANTS, _CONSTANTS_PER_WEIGHT = 2**24, 32
 
-#: Every architecture by its name: those of the package, and any subclass that is defined elsewhere.
+#: All architectures by name: those of the package, and subclasses defined elsewhere.
 ARCHITECTURES: dict[str, type["Architecture"]] = {}
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What goes into an encoder and what comes out.
+    """The inputs and outputs of an encoder.
 
     layout: of a row. release: `sampled` (valid records) or `probabilities` (the paper's soft vectors).
     sensitive_width: columns of S that the encoder sees, 0 if it sees X only. sensitive_discrete: they are one-hot.
@@ -52,16 +52,16 @@ class Signature:
 
     @property
     def sees_classes(self) -> bool:
-        """Whether the encoder is shown S, and S is a class."""
+        """Whether the encoder sees S, and S is a class."""
         return self.sensitive_width > 0 and self.sensitive_discrete
 
 
 class Architecture:
-    """The configuration of an encoder. Subclasses are frozen dataclasses; their fields are what a caller can set."""
+    """The configuration of an encoder. Subclasses are frozen dataclasses; their fields are the caller's settings."""
 
-    #: What `architecture=` calls it, and what a veil file does.
+    #: Its name for `architecture=` and in veil files.
     name: ClassVar[str] = ""
-    #: Settings of `Training` that suit this encoder; a caller's own take precedence.
+    #: Default `Training` settings for this encoder; the caller's settings take precedence.
     training: ClassVar[Mapping[str, Any]] = {}
     #: Whether a caller may choose it for a `FairEncoder`.
     selectable: ClassVar[bool] = True
@@ -72,15 +72,15 @@ class Architecture:
 
     @property
     def uses_bins(self) -> bool:
-        """Whether numbers are released by drawing one of a few bins. Otherwise the schema has none."""
+        """Whether numbers are released by drawing one of a few bins. Otherwise the schema has no bins."""
         return True
 
     def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
-        """Why this encoder cannot be used here, and what to do; None if it can."""
+        """Why this encoder cannot be used here, and what to do instead; None if it can."""
         return None
 
     def fitted(self, rows: Rows, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
-        """The same configuration with what has to be learned from training rows before the network can be built."""
+        """The same configuration, plus anything learned from training rows before the network can be built."""
         return self
 
     def build(self, signature: Signature, members: int) -> "Encoder":
@@ -88,7 +88,7 @@ class Architecture:
         raise NotImplementedError  # abstract
 
     def fingerprint(self) -> str:
-        """Tells configurations apart, in any process."""
+        """Identifies the configuration, in any process."""
         return repr(self)
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _fields(architecture: Architecture | type[Architecture]) -> tuple[Any, ...]:
 
 
 def make_architecture(given: object, owner: str = "FairEncoder") -> Architecture | None:
-    """An architecture by name, as given, or around a torch module or a factory of modules; None for `auto`."""
+    """An architecture by name, as given, or wrapped around a torch module or module factory; None for `auto`."""
     from fairveil.encoders.custom import Custom  # it is an architecture itself
 
     if isinstance(given, Architecture) and given.selectable:
@@ -112,10 +112,10 @@ def make_architecture(given: object, owner: str = "FairEncoder") -> Architecture
     if isinstance(given, str) and given == "auto":
         return None
     if callable(given) and not (isinstance(given, type) and issubclass(given, Architecture)):
-        return Custom(given)  # type: ignore[arg-type]  # what it makes is checked when it is built
+        return Custom(given)  # type: ignore[arg-type]  # its result is checked when it is built
     expected = (
         f"'auto', one of {', '.join(map(repr, sorted(names)))}, a configuration such as fairveil.FeedForward(...), a "
-        "torch module, or a callable f(inputs, outputs) that makes one"
+        "torch module, or a callable f(inputs, outputs) that returns one"
     )
     raise InputError(must_be(owner, "architecture", expected, given))
 
@@ -123,27 +123,27 @@ def make_architecture(given: object, owner: str = "FairEncoder") -> Architecture
 def build_encoder(architecture: Architecture, signature: Signature, members: int = 1) -> "Encoder":
     """Build the network; its weights are drawn by `initialise` or loaded. Raises InputError if it cannot be used."""
     if signature.release not in ("sampled", "probabilities"):
-        raise ValueError("it does not say how rows are released")
+        raise ValueError("it does not specify how rows are released")
     check_architecture(architecture, signature)
     return architecture.build(signature, members)
 
 
 def check_architecture(architecture: Architecture, signature: Signature, distortion: Distortion | None = None) -> None:
-    """Raise InputError where this encoder cannot be used."""
+    """Raise InputError if this encoder cannot be used."""
     problem = architecture.problem(signature, distortion)
     if problem:
         raise InputError(f"architecture={architecture.name!r} {problem}")
 
 
 def read_architecture(values: Any) -> Architecture:
-    """Read what `to_dict` wrote. Only plain values of the right type and size: the file may have been crafted."""
+    """Read what `to_dict` wrote. Accepts only plain values of valid type and size: the file may be crafted."""
     values = dict(values)
     kind = ARCHITECTURES.get(values.pop("name", None) or "")
     if kind is None:
         raise ValueError("its architecture is not known here")
     known = {field.name: _annotation(field.type) for field in _fields(kind)}
     if set(values) != set(known):
-        raise ValueError("an architecture is described by other settings than it has")
+        raise ValueError("an architecture is described by the wrong settings")
     checked = {name: _tuples(value) for name, value in values.items()}
     if not all(_is_of_type(value, known[name]) for name, value in checked.items()):
         raise ValueError("an architecture is described by values of the wrong type or size")
@@ -162,7 +162,7 @@ def _tuples(value: Any) -> Any:
 
 
 def _is_of_type(value: Any, annotation: str) -> bool:
-    """Whether a plain value is what a field says; only these annotations can be read from a file."""
+    """Whether a plain value matches a field's annotation; only these annotations can be read from a file."""
     if annotation.endswith(" | None"):
         return value is None or _is_of_type(value, annotation.removesuffix(" | None"))
     if annotation == "tuple[int, ...]":
@@ -177,17 +177,17 @@ def _is_of_type(value: Any, annotation: str) -> bool:
 
 
 def _is_table(rows: tuple[Any, ...]) -> bool:
-    """Rows of finite numbers, all of one length."""
+    """Rows of finite numbers, all of the same length."""
     if not all(isinstance(row, tuple) and all(_is_of_type(v, "float") for v in row) for row in rows):
         return False
     return len({len(row) for row in rows}) <= 1
 
 
 def load_encoder(architecture: Architecture, signature: Signature, weights: dict[str, Tensor]) -> "Encoder":
-    """Build an encoder of one member from weights that were read from a file.
+    """Build a single-member encoder from weights that were read from a file.
 
-    A few bytes can describe a network of any size, so it is built without memory first, and compared with the weights
-    that are there. Raises ValueError where they do not fit.
+    A few bytes can describe a network of any size, so it is first built without allocating memory and compared with the
+    weights in the file. Raises ValueError if they do not match.
     """
     with torch.device("meta"):
         outline = build_encoder(architecture, signature)
@@ -205,7 +205,7 @@ def load_encoder(architecture: Architecture, signature: Signature, weights: dict
 
 
 def check_sizes(architecture: Architecture, **least: int) -> None:
-    """Raise InputError for fields that are not whole numbers (or, of layers, tuples of them) of at least so much.
+    """Raise InputError for fields that are not integers (or, for layers, tuples of them) at or above a minimum.
 
     A list of layers becomes a tuple.
     """
@@ -214,7 +214,7 @@ def check_sizes(architecture: Architecture, **least: int) -> None:
         value = getattr(architecture, name)
         if isinstance(value, list):
             value = tuple(value)
-            object.__setattr__(architecture, name, value)  # it is frozen, and not yet in anybody's hands
+            object.__setattr__(architecture, name, value)  # frozen, but not in use yet
         each = value if isinstance(value, tuple) else (value,)
         if not all(type(v) is int and v >= smallest for v in each):
             kind = "a tuple of whole numbers" if isinstance(value, tuple) else "a whole number"

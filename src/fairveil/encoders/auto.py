@@ -1,4 +1,4 @@
-"""Which encoder suits a table or images, where the caller leaves it open (`architecture="auto"`)."""
+"""The default encoder for a table or images (`architecture="auto"`)."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,15 @@ from fairveil.encoders.pixels import NoisyAutoencoder
 from fairveil.encoders.transport import Transport
 from fairveil.objectives import Distortion
 
-#: Rows that every group of S must have for `transport`: fewer do not teach its mover.
+#: Minimum rows per group of S for `transport`: with fewer, its mover does not learn enough.
 _FEWEST_MOVED = 500
-#: Pixels up to which images go through a dense network.
+#: Images of up to this many values use a dense network.
 _MOST_DENSE = 2048
 
 
 def choose_architecture(signature: Signature, distortion: Distortion, group_sizes: Sequence[int]) -> Architecture:
-    """`transport` where the encoder sees two large groups and can move them; for large images the autoencoder that fits
-    them; else a dense network. group_sizes: rows of each class of S; empty if S is a number.
+    """`transport` if it applies and the encoder sees two large groups; for large images the autoencoder, if it applies;
+    else a dense network. group_sizes: rows of each class of S; empty if S is a number.
     """
     autoencoder, transport = NoisyAutoencoder(), Transport()
     large_images = signature.layout.shape is not None and signature.layout.width > _MOST_DENSE

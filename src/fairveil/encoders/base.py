@@ -1,4 +1,4 @@
-"""What every encoder is: a module from rows, perhaps S, and noise to a release."""
+"""The base class of encoders: a module from rows, optionally S, and noise to a release."""
 
 from collections.abc import Sequence
 
@@ -15,19 +15,19 @@ from fairveil.objectives.released import ReleasedBatch
 
 
 class Encoder(nn.Module):
-    """A randomized map from a row (and S, if it may see it) to a release, one for each member.
+    """A randomized map from a row (and S, if it may see it) to a release, one per member.
 
-    Every parameter has a leading member dimension and is learned in the game, but for the statistics of batch norm and
-    for those whose names begin with `shared`: these are one for all members, and fixed before the game begins.
+    Every parameter has a leading member dimension and is trained in the game, except batch-norm statistics and
+    parameters whose names begin with `shared`: these are common to all members and fixed before the game starts.
     """
 
     shared: str | None = None
-    #: Whether the game only teaches how likely each record is that can be released of a row, and not the records: then
-    #: a step of the encoder needs no gradient of its adversaries.
+    #: Whether the game trains only the probability of each record that can be released for a row, not the records
+    #: themselves: the encoder's step then needs no gradient through its adversaries.
     learns_chances = False
-    #: Whether a release is a row of the layout, and so has to keep to what its columns determine.
+    #: Whether a release is a row of the layout, and so must respect the dependencies between its columns.
     releases_rows = True
-    #: How many normal variables the network takes at its input.
+    #: Number of normal variables at the network's input.
     noise_dim = 0
 
     def __init__(self, architecture: Architecture, signature: Signature, members: int) -> None:
@@ -40,25 +40,25 @@ class Encoder(nn.Module):
 
     @property
     def released_width(self) -> int:
-        """Slots of what adversaries see."""
+        """Width of what adversaries see."""
         return self.layout.width
 
     @property
     def gumbel_width(self) -> int:
-        """How many Gumbel variables a row takes."""
+        """Number of Gumbel variables per row."""
         return self.layout.group_width
 
     @property
     def alphabet(self) -> int | None:
-        """How many different records can be released, where they are few and the same for all rows; else None."""
+        """How many different records can be released, if they are few and the same for all rows; else None."""
         return None
 
     def cell_of(self, rows: Tensor) -> Tensor:
-        """Of an encoder with an alphabet: the number of the record to which each row belongs, (rows,)."""
+        """For an encoder with an alphabet: the index of each row's record, (rows,)."""
         raise NotImplementedError(f"{type(self).__name__} has no alphabet")
 
     def channel(self) -> Tensor | None:
-        """P(record | record of the row[, class of S]) where it is known exactly: (members, classes or 1, K, K)."""
+        """P(record | record of the row[, class of S]) if it is known exactly: (members, classes or 1, K, K)."""
         return None
 
     def noise(self, rows: int, source: RandomSource) -> Noise:
@@ -68,7 +68,7 @@ class Encoder(nn.Module):
 
     @property
     def redraws(self) -> bool:
-        """Whether one proposal can be released again and again, each time with other values."""
+        """Whether one proposal can be released several times with different draws."""
         return self.signature.sampled
 
     def forward(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> ReleasedBatch:
@@ -76,11 +76,11 @@ class Encoder(nn.Module):
         return self.release(self.propose(rows, sensitive, noise), rows, noise)
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
-        """All that is computed before the draw: what may be released of each row, with which probabilities."""
+        """Everything computed before the draw: which values can be released for each row, with which probabilities."""
         raise NotImplementedError  # abstract
 
     def release(self, proposal: Tensor, rows: Tensor, noise: Noise) -> ReleasedBatch:
-        """Draw one release from a proposal. Columns that others determine follow them."""
+        """Draw one release from a proposal. Determined columns follow the columns that determine them."""
         drawn = self.draw(proposal, rows, noise)
         return self.consistent.release(drawn) if self.layout.links and self.releases_rows else drawn
 
@@ -89,18 +89,18 @@ class Encoder(nn.Module):
         raise NotImplementedError  # abstract
 
     def warm_start(self, start: WarmStart) -> None:
-        """Learn what can be learned without adversaries, before the game; nothing, unless an encoder overrides it."""
+        """Pretrain without adversaries, before the game; by default, do nothing."""
 
     def played(self) -> list[nn.Parameter]:
-        """The parameters that are learned in the game."""
+        """The parameters trained in the game."""
         return [p for name, p in self.named_parameters() if not self.is_shared(name) and STATISTICS not in name]
 
     def carried(self) -> list[nn.Parameter]:
-        """All that sets an iterate apart from another: what is played, and the statistics of batch norm."""
+        """The parameters that define an iterate: the trained ones and batch-norm statistics."""
         return [p for name, p in self.named_parameters() if not self.is_shared(name)]
 
     def is_shared(self, name: str) -> bool:
-        """Whether a parameter is one for all members."""
+        """Whether a parameter is shared by all members."""
         return self.shared is not None and name.startswith(self.shared)
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
@@ -109,18 +109,18 @@ class Encoder(nn.Module):
 
 
 class NetworkEncoder(Encoder):
-    """An encoder whose proposal is the raw output of a network; a head draws from it."""
+    """An encoder whose proposal is the raw output of a network, from which a head draws."""
 
     def __init__(self, architecture: Architecture, signature: Signature, members: int, *, residual: bool) -> None:
         super().__init__(architecture, signature, members)
         self.head = make_head(signature.release, signature.layout, residual=residual)
 
     def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> ReleasedBatch:
-        """By the head."""
+        """Draw with the head."""
         released: ReleasedBatch = self.head(proposal, rows, noise)
         return released
 
 
 def with_sensitive(parts: list[Tensor], sensitive: Tensor | None) -> Tensor:
-    """Join the inputs of a network along the last dimension."""
+    """Concatenate the inputs of a network along the last dimension."""
     return torch.cat([*parts, sensitive] if sensitive is not None else parts, dim=-1)

@@ -1,4 +1,4 @@
-"""The fair classifier's encoder: what it releases of a row is one of a few soft predictions of its label."""
+"""The fair classifier's encoder: for each row it releases one of a few soft predictions of its label."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ from fairveil.encoders.heads import Noise, draw_noise
 from fairveil.encoders.layers import BatchedMLP, initialise
 from fairveil.objectives.released import ReleasedBatch
 
-#: The logit of a score starts from this times its log-likelihood under the network's belief: the draw spreads over
-#: scores that are about as good.
+#: The logit of a score starts at this times its log-likelihood under the network's belief: the draw spreads over
+#: scores of similar quality.
 _FAITH = 32.0
 
 
 @dataclass(frozen=True)
 class ClassifierHead(Architecture):
-    """Of a classifier: its network, and the soft predictions it draws from.
+    """A classifier's network, and the soft predictions it draws from.
 
     scores: (K, classes), rows that sum to 1. given_truth: adversaries know the true label.
     """
 
     name: ClassVar[str] = "classifier_head"
     selectable: ClassVar[bool] = False
-    #: The adversaries of a finite release are tables, best learned fast and whole.
+    #: The adversaries of a finite release are tables, best trained fast and without regularisation.
     training: ClassVar[Mapping[str, Any]] = {
         "steps": 1500,
         "adversary_steps": 1,
@@ -52,8 +52,8 @@ class ClassifierHead(Architecture):
 class ClassifierEncoder(Encoder):
     """P(score | row[, S]) for each member.
 
-    In training the rows end in the truth, one-hot, which the network is not shown. With `given_truth` adversaries are:
-    what they see is the pair of score and truth (`eq:Opt-fairClassifier-EO`).
+    In training, rows end with the true label, one-hot, which the network does not see. With `given_truth` adversaries
+    do: they see the pair of score and label (`eq:Opt-fairClassifier-EO`).
     """
 
     architecture: ClassifierHead
@@ -66,7 +66,7 @@ class ClassifierEncoder(Encoder):
         super().__init__(architecture, signature, members)
         self.scores, self.classes = len(architecture.scores), len(architecture.scores[0])
         scores = torch.tensor(architecture.scores)
-        #: Labels alone are few enough to be learned apart.
+        #: Labels alone are few enough to be learned independently.
         self.soft = self.scores > self.classes
         outputs = self.scores + (self.classes if self.soft else 0)
         inputs = self.layout.width + signature.sensitive_width
@@ -76,12 +76,12 @@ class ClassifierEncoder(Encoder):
 
     @property
     def released_width(self) -> int:
-        """One slot for each score, or for each pair of score and truth."""
+        """One slot per score, or per pair of score and true label."""
         return self.scores * (self.classes if self.architecture.given_truth else 1)
 
     @property
     def redraws(self) -> bool:
-        """All draws of a row are seen at once already: an adversary step is better spent on other rows."""
+        """All draws of a row are used at once already: an adversary step is better spent on other rows."""
         return False
 
     def noise(self, rows: int, source: RandomSource) -> Noise:
@@ -93,13 +93,13 @@ class ClassifierEncoder(Encoder):
         raw: Tensor = self.network(with_sensitive([rows[:, : self.layout.width]], sensitive))
         if not self.soft:
             return raw
-        # Scores near the network's belief come first: were all of them learned apart, a row whose draw has settled on
-        # one would hardly ever find a better one far away.
+        # Scores near the network's belief are preferred: if all were learned independently, a row whose draw has
+        # settled on one score would rarely find a better one far away.
         belief = raw[..., self.scores :].softmax(dim=-1)
         return raw[..., : self.scores] + _FAITH * belief @ self.log_scores.T
 
     def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> ReleasedBatch:
-        """Chances of the scores; the draw is made only if it is asked for."""
+        """Probabilities of the scores; the draw itself is lazy."""
         chances = proposal.softmax(dim=-1)
         weights = chances
         if self.architecture.given_truth and rows.shape[1] > self.layout.width:
@@ -113,5 +113,5 @@ class ClassifierEncoder(Encoder):
         return ReleasedBatch(drawn, chances, self.atoms, weights)
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
-        """Small last layer: at first all scores are about equally likely."""
+        """Small last layer: initially all scores are about equally likely."""
         initialise(self, generators, last_scale=0.1)

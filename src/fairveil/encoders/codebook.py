@@ -1,8 +1,8 @@
 """A codebook of K records for a table: every row belongs to the cell of the nearest record.
 
-Records are learned by k-means in the geometry of the distortion (Hamming for categories, squares for numbers), then
-made valid: the most frequent category, the mean number on its grid. A cell of few rows would point at a person, so
-small cells are dissolved.
+Records are learned by k-means in the geometry of the distortion (Hamming for categories, squared for numbers), then
+made valid: the most frequent category, the mean number rounded to its grid. A cell of few rows could identify a person,
+so small cells are merged into others.
 """
 
 import numpy as np
@@ -22,22 +22,22 @@ from fairveil.objectives.distortion import slot_weights
 MOST_CELLS = 2048
 #: Every representative stands for at least this many training rows.
 FEWEST_ROWS_OF_A_CELL = 20
-#: Alternations of assigning rows and renewing representatives after k-means, which knows no valid records.
+#: Alternations of assigning rows and updating representatives after k-means, which ignores validity.
 _ROUNDS = 10
 
 
 def learn_codebook(
     rows: Rows, schema: Schema | ImageSchema, count: int | None, seed: int
 ) -> tuple[tuple[float, ...], ...]:
-    """At most `count` records learned from training rows, as plain numbers; none for None."""
+    """At most `count` records learned from training rows, as plain numbers; empty for None."""
     if count is None:
         return ()
-    assert isinstance(schema, Schema)  # an architecture with a codebook refuses images
+    assert isinstance(schema, Schema)  # an architecture with a codebook rejects images
     return tuple(tuple(row) for row in learn_cells(rows.x, schema, count, seed, weight=rows.weight).tolist())
 
 
 def check_cells(owner: str, count: object) -> None:
-    """Raise InputError unless a codebook can have so many records."""
+    """Raise InputError unless this is a valid number of records for a codebook."""
     if type(count) is not int or not 2 <= count <= MOST_CELLS:
         raise InputError(must_be(owner, "n_cells", f"a whole number from 2 to {MOST_CELLS}", count))
 
@@ -50,8 +50,8 @@ def learn_cells(
     fewest: int = FEWEST_ROWS_OF_A_CELL,
     weight: Tensor | None = None,
 ) -> Tensor:
-    """At most `count` representative rows, (K, width), valid by the schema and all different; of `fewest` rows each,
-    whatever those weigh: a single person of large weight must not be a cell.
+    """At most `count` distinct representative rows, (K, width), valid in the schema; each stands for at least `fewest`
+    rows, whatever their weights: a single person of large weight must not be a cell.
     """
     if count < 2:
         raise InputError(f"n_cells must be at least 2. Got {count}.")
@@ -75,14 +75,14 @@ def learn_cells(
 
 
 def _without_small(rows: Tensor, representatives: Tensor, layout: Layout, fewest: int) -> tuple[Tensor, Tensor]:
-    """Dissolve the smallest cells, a few at a time, until all are large; also each row's cell."""
+    """Dissolve the smallest cells, a few at a time, until all are large enough; also returns each row's cell."""
     while True:
         cell = nearest_cell(rows, representatives, layout)
         sizes = torch.bincount(cell, minlength=len(representatives))
         small = int((sizes < fewest).sum())
         if not small:
             return representatives, cell
-        # Rows of a dissolved cell enlarge others: dissolving all small ones at once would take too many.
+        # Rows of a dissolved cell enlarge others: dissolving all small cells at once would remove too many.
         gone = sizes.argsort()[: max(1, small // 8)]
         kept = torch.ones(len(representatives), dtype=torch.bool)
         kept[gone] = False
@@ -101,7 +101,7 @@ def cell_distances(rows: Tensor, representatives: Tensor, weights: Tensor) -> Te
 
 
 def _valid(means: Tensor, schema: Schema) -> Tensor:
-    """Mean rows as valid ones: through the table and back. Equal ones are one."""
+    """Mean rows made valid by a round trip through a table; duplicates are removed."""
     table = Codec(schema).decode(_within_range(means, schema.layout))
     return torch.from_numpy(np.unique(Codec(schema).encode(table).numpy(), axis=0))
 

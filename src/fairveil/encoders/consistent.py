@@ -1,8 +1,8 @@
-"""Releases that keep to what a column determines: the tensor form of `fairveil.data.dependencies`.
+"""Releases that respect dependencies between columns: the tensor form of `fairveil.data.dependencies`.
 
 The codec enforces every dependency in the table that is written. Here it is enforced in the tensor, so that encoders
-train, and adversaries look at, what will be written. A group that another one determines is a linear map of it, which
-holds for drawn slots and for probabilities alike.
+are trained on, and adversaries see, what will be written. A determined group is a linear map of the determining group,
+for drawn slots and for probabilities alike.
 """
 
 import torch
@@ -19,14 +19,14 @@ class Consistent(nn.Module):
     def __init__(self, layout: Layout) -> None:
         super().__init__()
         self.layout = layout
-        # A number without bins determines others by its pieces, which is not a linear map: that is left to the codec.
+        # A number without bins determines others by intervals, which is not a linear map: that is left to the codec.
         self.links = [link for link in layout.links if link.source is not None]
         for i, link in enumerate(self.links):
             for name, matrix in _matrices(link).items():
                 self.register_buffer(f"{name}{i}", matrix, persistent=False)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """The same rows, where they contradict no link. Large tensors are slot-major in memory, here as elsewhere."""
+        """Rows made consistent with all links. Large tensors are slot-major in memory, here as elsewhere."""
         if not self.links:
             return rows
         slots = rows.transpose(-1, -2)
@@ -42,7 +42,7 @@ class Consistent(nn.Module):
         with_numbers = len(numbers) == len(self.layout.numbers)
         if link.repeated and link.target is not None:
             target = parts[link.target[0]]
-            # Slots of the source that agree with the target stay; where none does, the target's usual one is taken.
+            # Source slots that agree with the target stay; if none does, the target's default source slot is used.
             agreeing = source * (getattr(self, f"to{i}").transpose(0, 1) @ target)
             lost = 1.0 - agreeing.sum(dim=-2, keepdim=True)
             parts[link.source[0]] = agreeing + lost * (getattr(self, f"back{i}") @ target)
@@ -56,7 +56,7 @@ class Consistent(nn.Module):
             numbers[link.number] = getattr(self, f"number{i}") @ source
 
     def release(self, drawn: ReleasedBatch) -> ReleasedBatch:
-        """The same release, consistent in all that is asked of it."""
+        """The same release, with all its views consistent."""
         possible = None if drawn.possible is None else lambda: self(_atoms(drawn))
         return ReleasedBatch(
             lambda: self(drawn.values), lambda: self(drawn.probabilities), possible, drawn.weights, drawn.squares

@@ -22,16 +22,16 @@ ModuleFactory = nn.Module | Callable[[int, int], nn.Module]
 
 @dataclass(frozen=True)
 class Custom(Architecture):
-    """A torch module, or a factory `f(inputs, outputs)` that makes one.
+    """A torch module, or a factory `f(inputs, outputs)` that returns one.
 
     Parameters
     ----------
     module : torch module or callable
         Maps (rows, inputs) to (rows, outputs); inputs are the row, S if it is seen, and noise. It must have no buffers.
     noise_dim : int
-        Normal variables among the inputs.
+        Number of normal variables among the inputs.
     residual : bool
-        The output corrects the original; otherwise it replaces it.
+        Whether the output corrects the original; otherwise it replaces it.
     """
 
     name: ClassVar[str] = "custom"
@@ -48,11 +48,11 @@ class Custom(Architecture):
         return CustomEncoder(self, signature, members)
 
     def to_dict(self) -> dict[str, Any]:
-        """Refuses: a file holds no code."""
-        raise InputError("An encoder with a module of your own cannot be saved: a .veil file holds no code.")
+        """Raises: a file contains no code."""
+        raise InputError("An encoder with a module of your own cannot be saved: a .veil file contains no code.")
 
     def fingerprint(self) -> str:
-        """By its weights or its name: the address of a module or a function changes with every run."""
+        """Based on weights or name: the address of a module or function changes with every run."""
         digest = hashlib.sha256()
         if isinstance(self.module, nn.Module):
             for parameter in self.module.parameters():
@@ -62,7 +62,7 @@ class Custom(Architecture):
 
 
 class CustomEncoder(NetworkEncoder):
-    """Stacks the parameters of as many modules as there are members and maps over them with `torch.vmap`."""
+    """Stacks the parameters of one module per member and maps over them with `torch.vmap`."""
 
     architecture: Custom
 
@@ -76,17 +76,17 @@ class CustomEncoder(NetworkEncoder):
             raise InputError("A module for 'architecture' must have no buffers (such as batch norm's): they mix rows.")
         self.names = [name for name, _ in module.named_parameters()]
         self.stacked = nn.ParameterList(torch.zeros(members, *p.shape) for _, p in module.named_parameters())
-        # In a list, so that the template's own parameters are not part of this module.
+        # In a list, so that the template's parameters are not registered with this module.
         self._template = [module.to("meta")]
 
     def _make(self, seed: int) -> nn.Module:
-        """A module with weights of its own choice, seeded without touching the global random state."""
+        """A module with its own initial weights, seeded without touching the global random state."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self._checked()
 
     def _checked(self) -> nn.Module:
-        # A module given as such is every member's start; a factory draws a start for each.
+        # A module given as an instance is the start of every member; a factory creates a separate start for each.
         given = self.architecture.module
         module = copy.deepcopy(given) if isinstance(given, nn.Module) else given(self.inputs, self.outputs)
         if not isinstance(module, nn.Module):
@@ -94,7 +94,7 @@ class CustomEncoder(NetworkEncoder):
         try:
             shape = tuple(module(torch.zeros(2, self.inputs)).shape)
         except RuntimeError as error:
-            raise InputError(f"The module for 'architecture' does not take rows of {self.inputs} inputs.") from error
+            raise InputError(f"The module for 'architecture' does not accept rows of {self.inputs} inputs.") from error
         if shape != (2, self.outputs):
             raise InputError(f"The module for 'architecture' must map (rows, {self.inputs}) to (rows, {self.outputs}).")
         return module
@@ -111,7 +111,7 @@ class CustomEncoder(NetworkEncoder):
         return torch.vmap(one)(tuple(self.stacked))
 
     def warm_start(self, start: WarmStart) -> None:
-        """Learn to release the original, if the module does not start from it."""
+        """Learn to reconstruct the original, unless the module starts from it."""
         if not self.architecture.residual:
             learn_to_reconstruct(self, start, start.batch_size)
 

@@ -1,4 +1,4 @@
-"""The paper's feed-forward decorrelator (FNND): the row, perhaps S, and input noise through a dense network."""
+"""The paper's feed-forward decorrelator (FNND): the row, optionally S, and input noise through a dense network."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ class FeedForward(Architecture):
     hidden : tuple of int
         Units of each hidden layer.
     noise_dim : int
-        Normal variables at the network's input.
+        Number of normal variables at the network's input.
     normalise : bool
-        Batch norm on hidden layers: by the minibatch in training, by running statistics afterwards.
+        Batch norm on hidden layers: minibatch statistics in training, running statistics afterwards.
     residual : bool
-        The network's output corrects the original; otherwise it replaces it, as in the paper's image experiments.
+        Whether the output corrects the original; otherwise it replaces it, as in the paper's image experiments.
     """
 
     name: ClassVar[str] = "feedforward"
@@ -64,10 +64,10 @@ class FeedForwardEncoder(NetworkEncoder):
         return raw
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
-        """Small last layer where it corrects the original: the first release is close to it."""
+        """Small last layer for a residual network, so that its first release is close to the original."""
         initialise(self, generators, last_scale=0.1 if self.architecture.residual else 1.0)
 
     def warm_start(self, start: WarmStart) -> None:
-        """Learn to release the original, if the network does not start from it."""
+        """Learn to reconstruct the original, unless the network starts from it."""
         if not self.architecture.residual:
             learn_to_reconstruct(self, start, start.batch_size)

@@ -1,7 +1,7 @@
 """Affine Gaussian encoders for continuous rows: X + beta + Z with Z ~ N(0, P) (Section `sec:gmm`).
 
-P is diagonal, as in the paper, or any covariance. If the encoder sees S, each class (or each unit of a continuous S)
-has a shift of its own.
+P is diagonal, as in the paper, or any covariance. If the encoder sees S, there is one shift per class (or per unit of a
+continuous S).
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from fairveil.objectives.released import ReleasedBatch
 
 @dataclass(frozen=True)
 class Gaussian(Architecture):
-    """Adds a learned shift and Gaussian noise to columns of numbers.
+    """Adds a learned shift and Gaussian noise to numeric columns.
 
     Parameters
     ----------
     full : bool
-        Noise of any covariance; otherwise independent noise on each column.
+        Whether the noise has a full covariance; otherwise it is independent across columns.
     """
 
     name: ClassVar[str] = "gaussian"
@@ -38,7 +38,7 @@ class Gaussian(Architecture):
         return False
 
     def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
-        """It knows numbers only."""
+        """It supports numbers only."""
         layout = signature.layout
         if layout.groups or not layout.numbers or layout.kept.any():
             return ("needs columns of numbers without missing values, all to be encoded. Use 'feedforward' for mixed "
@@ -53,7 +53,7 @@ class Gaussian(Architecture):
 class GaussianEncoder(Encoder):
     """Parameters: `shift` (members, d); if it sees S, `class_shift` (members, sensitive_width, d); `factor`.
 
-    Diagonal: factor (members, d) holds the deviations. Full: factor (members, d, d) with P = factor factor'.
+    Diagonal: factor (members, d) holds the standard deviations. Full: factor (members, d, d) with P = factor factor'.
     """
 
     def __init__(self, architecture: Gaussian, signature: Signature, members: int) -> None:
@@ -89,7 +89,7 @@ class GaussianEncoder(Encoder):
         if self.snaps:
             values = self.snap(moved)
             return ReleasedBatch(values, values[..., :0])
-        # |beta|^2 + tr P (`thm:PDI`): exact, where the mean over a minibatch would be noisy.
+        # |beta|^2 + tr P (`thm:PDI`): exact, whereas the mean over a minibatch would be noisy.
         power = self.factor.flatten(start_dim=1).square().sum(dim=1, keepdim=True)
         squares = (shift.square().sum(dim=-1) + power).expand(moved.shape[:-1])
         return ReleasedBatch(moved, moved[..., :0], squares=squares)
@@ -101,7 +101,7 @@ class GaussianEncoder(Encoder):
         return torch.diag_embed(self.factor.square())
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
-        """A little noise, no shift."""
+        """Little noise, no shift."""
         with torch.no_grad():
             for factor, generator in zip(self.factor, generators, strict=True):
                 # Random, because a factor of zero (or a multiple of one) is a saddle point of the game.

@@ -1,8 +1,8 @@
 """Softmax and draws within groups of unequal width, for all groups and members at once.
 
-Tensors here are slot-major, (..., slots, rows), with rows next to each other in memory: a group is then a few long
-contiguous runs, and reducing over its slots is plain vector arithmetic. Over (..., rows, slots) each operation would
-reduce over a handful of neighbours (`benchmarks/frontier_speed.py ragged` compares the two).
+Tensors here are slot-major, (..., slots, rows), with rows contiguous in memory: a group is then a few long contiguous
+runs, and reducing over its slots is plain vector arithmetic. With (..., rows, slots) each reduction would run over a
+handful of adjacent values (`benchmarks/frontier_speed.py ragged` compares the two).
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ class GroupSoftmax(Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, widths: Sequence[int]) -> Tensor:
-        """Probabilities, of the shape of `logits`."""
+        """Probabilities, in the shape of `logits`."""
         out = _softmax(logits, widths)
         ctx.save_for_backward(out)
         ctx.widths = widths
@@ -31,40 +31,40 @@ class GroupSoftmax(Function):
 
 
 class GroupDraw(Function):
-    """One slot a group: that of the largest perturbed logit (Gumbel's trick), as a one-hot vector.
+    """One slot per group: the one with the largest perturbed logit (Gumbel-max trick), as a one-hot vector.
 
     The gradient is that of the softmax of the perturbed logits (straight-through, temperature 1).
     """
 
     @staticmethod
     def forward(ctx: Any, perturbed: Tensor, widths: Sequence[int]) -> Tensor:
-        """Hard draws, of the shape of `perturbed`."""
+        """Hard draws, in the shape of `perturbed`."""
         ctx.save_for_backward(perturbed)
         ctx.widths = widths
         hard = torch.empty_like(perturbed)
         for part, out in _groups(widths, perturbed, hard):
             torch.eq(part, part.amax(dim=-2, keepdim=True), out=out)
         drawn = perturbed.numel() // max(perturbed.shape[-2], 1) * len(widths)
-        if int(torch.count_nonzero(hard)) != drawn:  # two logits alike to the last bit: the first one wins
+        if int(torch.count_nonzero(hard)) != drawn:  # exact ties: the first one wins
             for part, out in _groups(widths, perturbed, hard):
                 out.zero_().scatter_(-2, part.argmax(dim=-2, keepdim=True), 1.0)
         return hard
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """As if the relaxed draw had been released."""
+        """The gradient of the relaxed draw."""
         relaxed = _softmax(ctx.saved_tensors[0], ctx.widths)
         return _pull_back(gradients[0], relaxed, ctx.widths), None
 
 
 def group_softmax(logits: Tensor, widths: Sequence[int]) -> Tensor:
-    """Softmax over the slots of each group: (..., slots, rows) to the same."""
+    """Softmax over the slots of each group; the shape (..., slots, rows) is preserved."""
     out: Tensor = GroupSoftmax.apply(logits, widths)  # type: ignore[no-untyped-call]
     return out
 
 
 def group_draw(perturbed: Tensor, widths: Sequence[int]) -> Tensor:
-    """One-hot draws, one a group: (..., slots, rows) to the same."""
+    """One-hot draws, one per group; the shape (..., slots, rows) is preserved."""
     out: Tensor = GroupDraw.apply(perturbed, widths)  # type: ignore[no-untyped-call]
     return out
 

@@ -1,9 +1,9 @@
-"""From a network's raw output to a release: real draws (`sampled`) or the paper's soft vectors (`probabilities`).
+"""From a network's raw output to a release: actual draws (`sampled`) or the paper's soft vectors (`probabilities`).
 
 Raw output of width `head_width(layout)`: one logit per one-hot slot, then a shift and a log-deviation for each number
-without bins.
-Noise is drawn once per row and shared by all members: they are separate encoders, so their coupling is harmless, and
-drawing is a large part of the cost. Large tensors are slot-major in memory (see `grouped_ops`), whatever their shape.
+without bins. Noise is drawn once per row and shared by all members: they are separate encoders, so this coupling is
+harmless, and drawing is a large part of the cost. Large tensors are slot-major in memory (see `grouped_ops`), whatever
+their shape.
 """
 
 import math
@@ -17,19 +17,19 @@ from fairveil.data.layout import Layout
 from fairveil.encoders.grouped_ops import group_draw, group_softmax
 from fairveil.objectives.released import ReleasedBatch
 
-#: Odds with which a fresh encoder keeps the original category, as a log.
+#: Log-odds with which a fresh encoder keeps the original category.
 START_LOG_ODDS = 3.5
-#: The deviation of the noise on numbers at the start, on the schema's scale.
+#: Initial standard deviation of the noise on numbers, on the schema's scale.
 START_DEVIATION = 0.05
 
 
 def start_logit(width: int) -> float:
-    """What to add to the original's logit, among `width` equal ones, for it to be kept with the starting odds."""
+    """The bonus for the original's logit, among `width` equal ones, that keeps it with the initial odds."""
     return START_LOG_ODDS + math.log(max(width - 1, 1))
 
 
 def head_width(layout: Layout) -> int:
-    """How many raw outputs the heads need."""
+    """Number of raw outputs that the heads need."""
     return layout.group_width + 2 * len(layout.free)
 
 
@@ -38,7 +38,7 @@ class Noise:
     """Randomness for one batch, shared by all members.
 
     inputs: (rows, noise_dim) standard normal, for the network; gumbel: for the draws; normal: (rows, numbers);
-    uniform in (0, 1): (rows, numbers), and more for encoders that draw by them.
+    uniform in (0, 1): (rows, numbers), or more for encoders that need it.
     """
 
     inputs: Tensor
@@ -47,14 +47,14 @@ class Noise:
     uniform: Tensor
 
     def redrawn(self, source: RandomSource) -> "Noise":
-        """The same noise at the network's input, everything else fresh: for another draw from the same proposal."""
+        """The same noise at the network's input, all other noise fresh: for another draw from the same proposal."""
         rows, gumbel = self.gumbel.shape
         fresh = draw_noise(rows, 0, gumbel, self.normal.shape[1], self.uniform.shape[1], source)
         return replace(fresh, inputs=self.inputs)
 
 
 def draw_noise(rows: int, inputs: int, gumbel: int, normals: int, uniforms: int, source: RandomSource) -> Noise:
-    """Fresh noise for a batch of rows: how many variables of each sort per row."""
+    """Fresh noise for a batch: the number of rows, and of variables of each kind per row."""
     chances = uniform(source, rows, gumbel)
     return Noise(
         normal(source, rows, inputs),
@@ -65,7 +65,7 @@ def draw_noise(rows: int, inputs: int, gumbel: int, normals: int, uniforms: int,
 
 
 class Snap(nn.Module):
-    """Numbers to their range and grid, on the tensor's scale; the gradient passes straight through."""
+    """Clips and rounds numbers to their range and grid, on the tensor's scale, with straight-through gradients."""
 
     lower: Tensor
     upper: Tensor
@@ -90,11 +90,11 @@ class Snap(nn.Module):
             start = torch.where(on_grid, self.lower, 0.0)
             rounded = torch.round((inside - start) / step) * step + start
             snapped = torch.where(on_grid, rounded, inside)
-        return snapped + (numbers - numbers.detach())  # adds exactly 0: what is released lies on the grid
+        return snapped + (numbers - numbers.detach())  # adds exactly 0: the release lies on the grid
 
 
 class Head(nn.Module):
-    """What both kinds of release share: group-wise softmax around the original, kept columns, missing numbers."""
+    """Common to both kinds of release: group-wise softmax around the original, kept columns, missing numbers."""
 
     start: Tensor
     kept: Tensor
@@ -120,17 +120,17 @@ class Head(nn.Module):
         return raw.transpose(-1, -2)[..., self.layout.grouped, :] + preferred
 
     def softmax(self, logits: Tensor, original: Tensor) -> Tensor:
-        """Chances of every slot, (..., rows, slots), from slot-major logits; kept columns keep their value for sure."""
+        """Slot probabilities, (..., rows, slots), from slot-major logits; kept columns keep their value."""
         return self.as_kept(group_softmax(logits, self.widths).transpose(-1, -2), original)
 
     def as_kept(self, values: Tensor, original: Tensor) -> Tensor:
-        """Kept slots as they were."""
+        """Restore kept slots."""
         if not self.any_kept:
             return values
         return torch.where(self.kept[: values.shape[-1]], original[..., : values.shape[-1]], values)
 
     def hide_missing(self, grouped: Tensor, numbers: Tensor) -> Tensor:
-        """A number that is released as missing shows as 0."""
+        """Set numbers that are released as missing to 0."""
         if not len(self.missing_slots):
             return numbers
         present = 1.0 - grouped.index_select(-1, self.missing_slots)
@@ -138,12 +138,13 @@ class Head(nn.Module):
 
 
 class SampledHead(Head):
-    """Real draws: one slot per group by the Gumbel trick, then a grid point within the drawn bin of each number.
+    """Actual draws: one slot per group by the Gumbel-max trick, then a grid point within the drawn bin of each number.
 
-    Within a bin the draw is uniform and knows neither X nor S: what a number carries is its bin, which every adversary
-    sees as such. (An encoder free to shift numbers hides S in their last digits, where a tree finds it and a network
-    does not.) Numbers without bins get a learned shift and Gaussian noise, are clipped and put on their grid.
-    Training sees the same hard draw, with the gradient of the relaxed one (straight-through Gumbel, temperature 1).
+    Within a bin the draw is uniform and independent of X and S: a number carries no information beyond its bin, which
+    every adversary sees. (An encoder free to shift numbers hides S in their last digits, where a tree finds it and a
+    network does not.) Numbers without bins get a learned shift and Gaussian noise, are clipped and rounded to their
+    grid. Training uses the same hard draw, with the gradient of the relaxed one (straight-through Gumbel, temperature
+    1).
     """
 
     ends: Tensor
@@ -160,7 +161,7 @@ class SampledHead(Head):
                 bins = torch.from_numpy((column.bins() - column.center) / column.scale).float()
                 slots = slice(group.start, group.start + len(bins))
                 step = (column.grid or 0.0) / column.scale
-                # From half a step below the first grid point to half a step above the last: each is equally likely.
+                # From half a step below the first grid point to half a step above the last: all are equally likely.
                 ends[group.number, slots] = bins[:, 0] - 0.499 * step
                 ends[count + group.number, slots] = bins[:, 1] - bins[:, 0] + 0.998 * step
         self.register_buffer("ends", ends, persistent=False)
@@ -179,23 +180,23 @@ class SampledHead(Head):
         return ReleasedBatch(self.as_kept(values.transpose(-1, -2), original), lambda: self.softmax(logits, original))
 
     def numbers(self, drawn: Tensor, raw: Tensor, original: Tensor, noise: Noise) -> Tensor:
-        """The numbers that go with the drawn slots: (..., rows, numbers)."""
+        """The numbers for the drawn slots: (..., rows, numbers)."""
         numbers = self.within_bins(drawn, noise.uniform)
         if len(self.free):
             numbers = self.add_free(numbers, raw, original, noise)
         return self.hide_missing(drawn.transpose(-1, -2), self.snap(numbers))
 
     def binned(self, drawn: Tensor, uniform: Tensor) -> Tensor:
-        """The numbers that go with the drawn slots, where all numbers have bins: (..., rows, numbers)."""
+        """The numbers for the drawn slots if all numbers have bins: (..., rows, numbers)."""
         return self.hide_missing(drawn.transpose(-1, -2), self.snap(self.within_bins(drawn, uniform)))
 
     def within_bins(self, drawn: Tensor, uniform: Tensor) -> Tensor:
-        """A place in the drawn bin of each number, not yet on the grid."""
+        """A point in the drawn bin of each number, not yet rounded to the grid."""
         lows, spans = torch.matmul(self.ends, drawn).transpose(-1, -2).chunk(2, dim=-1)
         return lows + spans * uniform
 
     def add_free(self, numbers: Tensor, raw: Tensor, original: Tensor, noise: Noise) -> Tensor:
-        """Numbers without bins: the original with a learned shift and learned noise."""
+        """Numbers without bins: the original plus a learned shift and learned noise."""
         count = len(self.free)
         shift, spread = torch.split(raw[..., self.layout.group_width :], [count, count], dim=-1)
         deviation = START_DEVIATION * torch.exp(spread.clamp(-6.0, 6.0))
@@ -207,7 +208,7 @@ class SampledHead(Head):
 
 
 class ProbabilityHead(Head):
-    """The paper's release: group-wise probabilities and the network's real numbers. Its fine structure leaks S."""
+    """The paper's release: group-wise probabilities and real-valued numbers. Its fine structure leaks S."""
 
     def forward(self, raw: Tensor, original: Tensor, noise: Noise) -> ReleasedBatch:
         """Soft values; all randomness comes from the noise at the network's input."""
@@ -220,6 +221,6 @@ class ProbabilityHead(Head):
 
 
 def make_head(release: str, layout: Layout, *, residual: bool = True) -> Head:
-    """A head by the name of its release. residual: numbers are added to the original, otherwise they replace it."""
+    """The head for a kind of release. residual: outputs are added to the original, otherwise they replace it."""
     kind = SampledHead if release == "sampled" else ProbabilityHead
     return kind(layout, residual=residual)

@@ -1,8 +1,8 @@
-"""Layers whose weights carry a leading member dimension: many networks as a few batched matrix products.
+"""Layers whose weights have a leading member dimension: many networks as a few batched matrix products.
 
 Dense layers take (members, rows, features), or (rows, features) for all members. Convolutions take one tensor (rows,
 channels, height, width) per member: on a CPU a loop over members is as fast as grouped convolutions for many channels,
-and far faster for few (`benchmarks/image_speed.py`).
+and much faster for few (`benchmarks/image_speed.py`).
 """
 
 import math
@@ -13,27 +13,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-#: Part of the name of what batch norm remembers: kept with the weights, but not learned by a gradient.
+#: Part of the names of batch-norm statistics: stored with the weights, but not trained by gradient descent.
 STATISTICS = "statistics"
 
 Shape = tuple[int, int, int]
-#: A layer of a network on images: a whole number (dense), or "conv20": a 3 x 3 convolution of 20 filters, then pooling.
+#: A layer of an image network: an integer (dense), or "conv20": a 3 x 3 convolution with 20 filters, then pooling.
 Layer = int | str
 
 
 class Layered(nn.Module):
-    """A layer with `weight` (members, ...) and `bias`; `inputs`: over how many values a weighted sum runs."""
+    """A layer with `weight` (members, ...) and `bias`. inputs: the fan-in of a unit."""
 
     weight: nn.Parameter
     bias: nn.Parameter
     inputs: int
 
     def draw(self, generators: Sequence[torch.Generator], scale: float) -> None:
-        """He-initialise; member i draws from generators[i], so a member does not depend on its company."""
+        """He initialisation; member i draws from generators[i], so it does not depend on the other members."""
         spread = scale * math.sqrt(2.0 / self.inputs)
         with torch.no_grad():
             for weight, generator in zip(self.weight, generators, strict=True):
-                # Drawn where the generator is, then moved: the weights may be on another device.
+                # Drawn on the generator's device, then moved: the weights may be on another device.
                 weight.copy_(torch.empty(weight.shape).normal_(0.0, spread, generator=generator))
             self.bias.zero_()
 
@@ -48,14 +48,14 @@ class BatchedLinear(Layered):
         self.bias = nn.Parameter(torch.zeros(members, 1, outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply each member's map; a shared input of two dimensions serves every member."""
+        """Apply each member's map; a two-dimensional input is shared by all members."""
         if x.dim() == 3 and x.stride(2) == 1:
-            # A row's features are neighbours, as they come from images: in this order no gradient of these large
-            # weights has to be turned round in memory.
+            # A row's features are contiguous, as for images: in this order the gradients of these large weights need no
+            # transposed copy.
             return torch.baddbmm(self.bias, x, self.weight)
-        # Rows are neighbours in memory (see `grouped_ops`); to the matrix product both orders are alike.
+        # Rows are contiguous in memory (see `grouped_ops`); the matrix product handles both orders equally well.
         if x.dim() == 2:
-            # One input for all: one wide product instead of a copy of the input for each member.
+            # Shared input: one wide product instead of a copy of the input for each member.
             members, _, outputs = self.weight.shape
             bias, weight = self.bias.reshape(-1, 1), self.weight.transpose(1, 2).flatten(end_dim=1)
             return torch.addmm(bias, weight, x.t()).view(members, outputs, -1).transpose(-1, -2)
@@ -64,7 +64,7 @@ class BatchedLinear(Layered):
 
 
 class BatchedConv(Layered):
-    """One 3 x 3 convolution per member. up: transposed, with stride 2: height and width double."""
+    """One 3 x 3 convolution per member. up: transposed, with stride 2, which doubles height and width."""
 
     def __init__(self, members: int, inputs: int, outputs: int, *, up: bool = False) -> None:
         super().__init__()
@@ -79,16 +79,16 @@ class BatchedConv(Layered):
         each = zip(images, self.weight, self.bias, strict=True)
         if self.up:
             return [F.conv_transpose2d(x, w, b, stride=2, padding=1, output_padding=1) for x, w, b in each]
-        # Of one channel both layouts look alike and the other is taken, in which pooling is seven times as slow.
+        # With one channel both layouts look alike and torch picks the other, in which pooling is seven times slower.
         made = (F.conv2d(x, w, b, padding=1) for x, w, b in each)
         return [image.contiguous(memory_format=torch.channels_last) for image in made]
 
 
 class BatchedNorm(nn.Module):
-    """Batch norm per member, of dense features or of channels.
+    """Batch norm per member, for dense features or channels.
 
-    In training by the minibatch, which holds all groups; else by remembered statistics, so that no group is ever
-    normalised by itself.
+    Uses the minibatch in training, which holds all groups; otherwise running statistics, so that no group is ever
+    normalised separately.
     """
 
     def __init__(self, members: int, features: int) -> None:
@@ -105,8 +105,8 @@ class BatchedNorm(nn.Module):
         return [F.batch_norm(x, m, v, w, b, self.training) for x, m, v, w, b in each]
 
     def dense(self, x: Tensor) -> Tensor:
-        """Normalise (members, rows, features), all members at once: a feature of a member is a channel of its own."""
-        # Of tables, rows are neighbours in memory: turned round, nothing is copied.
+        """Normalise (members, rows, features), all members at once: each feature of a member is a separate channel."""
+        # For tables, rows are contiguous in memory: transposing copies nothing.
         channels = x.transpose(1, 2)
         mean, variance = self.statistics_mean.data.view(-1), self.statistics_variance.data.view(-1)
         weight, bias = self.weight.flatten(), self.bias.flatten()
@@ -114,7 +114,7 @@ class BatchedNorm(nn.Module):
         return made.view(channels.shape).transpose(1, 2)
 
     def draw(self) -> None:
-        """Start anew."""
+        """Reset."""
         with torch.no_grad():
             for ones in (self.weight, self.statistics_variance):
                 ones.fill_(1.0)
@@ -123,7 +123,7 @@ class BatchedNorm(nn.Module):
 
 
 class BatchedMLP(nn.Module):
-    """One leaky-ReLU network per member; normalise: with batch norm before each activation but the last layer's."""
+    """One leaky-ReLU network per member; normalise: batch norm before each activation of the hidden layers."""
 
     def __init__(
         self, members: int, inputs: int, hidden: Sequence[int], outputs: int, *, normalise: bool = False
@@ -160,14 +160,14 @@ class BatchedCNN(nn.Module):
         self.convolutions = nn.ModuleList(BatchedConv(members, a, b) for a, b in pairwise([channels, *filters]))
         self.norms = nn.ModuleList(BatchedNorm(members, size) for size in filters) if normalise else None
         self.pools = []
-        for _ in filters:  # an image of one pixel is not pooled any further
+        for _ in filters:  # a single pixel is not pooled further
             self.pools.append(min(height, width) >= 2)
             height, width = (height // 2, width // 2) if self.pools[-1] else (height, width)
         last = filters[-1] if filters else channels
         self.dense = BatchedMLP(members, last * height * width, hidden, outputs, normalise=normalise)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Raw outputs (members, rows, outputs) of flat images, (members, rows, pixels) or (rows, pixels) for all."""
+        """Raw outputs (members, rows, outputs) for flat images, (members, rows, pixels) or (rows, pixels) for all."""
         images = as_images(x, self.shape, self.members)
         for i, convolution in enumerate(self.convolutions):
             if self.norms is None:
@@ -181,7 +181,7 @@ class BatchedCNN(nn.Module):
 
 
 def activated(images: Sequence[Tensor], *, pool: bool) -> list[Tensor]:
-    """ReLU and 2 x 2 max pooling. In this order the values are the same, from a quarter of the work."""
+    """2 x 2 max pooling, then ReLU: the same values as in the reverse order, at a quarter of the cost."""
     return [F.relu(F.max_pool2d(image, 2) if pool else image) for image in images]
 
 
@@ -204,9 +204,9 @@ def as_rows(images: Sequence[Tensor]) -> Tensor:
 
 
 def initialise(module: nn.Module, generators: Sequence[torch.Generator], last_scale: float = 1.0) -> None:
-    """Draw the starting weights of every layer; member i draws from generators[i].
+    """Draw the initial weights of every layer; member i draws from generators[i].
 
-    `last_scale` shrinks the last layer of each BatchedMLP: a small start for networks whose output is a correction.
+    `last_scale` scales the last layer of each BatchedMLP: small for networks whose output is a correction.
     """
     last = [m.layers[-1] for m in module.modules() if isinstance(m, BatchedMLP)]
     for layer in module.modules():

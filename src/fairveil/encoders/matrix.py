@@ -1,6 +1,6 @@
 """The probability matrix (PMM): one learned transition matrix over a finite alphabet.
 
-The alphabet is the product of a few categorical columns, so that all of them change together; or, for any table, a
+The alphabet is the product of a few categorical columns, so that all of them change jointly; or, for any table, a
 codebook of K records (`fairveil.encoders.codebook`).
 """
 
@@ -35,8 +35,8 @@ class Matrix(Architecture):
     Parameters
     ----------
     n_cells : int, optional
-        The most records of a codebook; each row is released as one of them. Without it the alphabet is every
-        combination of categories, for a few categorical columns.
+        Maximum size of a codebook; each row is released as one of its records. Without it, the alphabet consists of all
+        combinations of categories, for a few categorical columns.
     codebook :
         Learned in `fit`; leave it empty.
     """
@@ -56,13 +56,13 @@ class Matrix(Architecture):
         return self.n_cells is None
 
     def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
-        """It releases whole records from a small alphabet."""
+        """It releases complete records from a small alphabet."""
         layout = signature.layout
         remedy = "Use 'feedforward' for larger or mixed tables, or fairveil.Matrix(n_cells=K) for a codebook."
         if layout.shape is not None:
             return "releases records of a codebook, which is for tables, not for images."
         if layout.kept.any():
-            return f"releases whole rows, so all columns must be encoded. {remedy}"
+            return f"releases complete rows, so all columns must be encoded. {remedy}"
         if signature.sensitive_width and not signature.sensitive_discrete:
             return "can see S only if S is a class. Use 'feedforward' or sees_sensitive=False."
         if not signature.sampled:
@@ -76,7 +76,7 @@ class Matrix(Architecture):
         return None
 
     def fitted(self, rows: Rows, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
-        """With a codebook, if it needs one."""
+        """With a codebook, if one is needed."""
         return replace(self, codebook=learn_codebook(rows, schema, self.n_cells, seeds.number()))
 
     def build(self, signature: Signature, members: int) -> "MatrixEncoder":
@@ -85,7 +85,7 @@ class Matrix(Architecture):
 
 
 class Finite(Encoder):
-    """An encoder that releases one of a few whole records, the same for all rows: `table` (cells, width)."""
+    """An encoder that releases one of a few complete records, the same for all rows: `table` (cells, width)."""
 
     table: Tensor
     weights: Tensor
@@ -93,23 +93,23 @@ class Finite(Encoder):
     def __init__(self, architecture: Architecture, signature: Signature, members: int, table: Tensor) -> None:
         super().__init__(architecture, signature, members)
         if table.dim() != 2 or table.shape[1] != self.layout.width:  # read from a crafted file
-            raise ValueError("the records of its codebook do not have its columns")
+            raise ValueError("the records of its codebook do not match its columns")
         self.cells = len(table)
         self.register_buffer("table", self.consistent(table) if self.layout.links else table, persistent=False)
         self.register_buffer("weights", slot_weights(self.layout), persistent=False)
 
     @property
     def alphabet(self) -> int | None:
-        """The records that can be released."""
+        """The number of records that can be released."""
         return self.cells
 
     @property
     def gumbel_width(self) -> int:
-        """One for each cell that may be drawn."""
+        """One per cell."""
         return self.cells
 
     def cell_of(self, rows: Tensor) -> Tensor:
-        """The cell to which each row belongs: (rows,)."""
+        """The cell of each row: (rows,)."""
         return self.distances(rows).argmin(dim=1)
 
     def distances(self, rows: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class Finite(Encoder):
         return cell_distances(rows, self.table, self.weights)
 
     def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> ReleasedBatch:
-        """Draw a cell per row from logits (members, rows, cells); gradients by straight-through Gumbel."""
+        """Draw one cell per row from logits (members, rows, cells), with straight-through Gumbel gradients."""
         chances = proposal.softmax(dim=-1)
         grouped, numbers = self.layout.grouped, self.layout.continuous
 
@@ -154,13 +154,13 @@ class MatrixEncoder(Finite):
         return self.logits.softmax(dim=-1)
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
-        """The row of the matrix that belongs to each row's cell: logits (members, rows, cells)."""
+        """The matrix row for each row's cell: logits (members, rows, cells)."""
         cell = self.cell_of(rows)
         given = torch.zeros_like(cell) if sensitive is None else sensitive.argmax(dim=-1)
         return self.logits[:, given, cell]
 
     def cell_of(self, rows: Tensor) -> Tensor:
-        """The cell to which each row belongs: (rows,)."""
+        """The cell of each row: (rows,)."""
         return super().cell_of(rows) if self.architecture.codebook else (rows * self.strides).sum(dim=-1).round().long()
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
@@ -176,7 +176,7 @@ def _combinations(layout: Layout) -> int:
 
 
 def _strides(layout: Layout) -> Tensor:
-    """Weights that turn the one-hot groups of a row into the number of its cell."""
+    """Weights that convert the one-hot groups of a row to the index of its cell."""
     weights, stride = [], 1
     for group in reversed(layout.groups):
         weights.append(torch.arange(group.width, dtype=torch.float32) * stride)
@@ -185,7 +185,7 @@ def _strides(layout: Layout) -> Tensor:
 
 
 def _table(layout: Layout, cells: int) -> Tensor:
-    """The row (width) that each cell stands for: (cells, width)."""
+    """The row that each cell represents: (cells, width)."""
     grids = torch.cartesian_prod(*[torch.arange(group.width) for group in layout.groups]).reshape(cells, -1)
     parts = [F.one_hot(grids[:, i], group.width) for i, group in enumerate(layout.groups)]
     return torch.cat(parts, dim=-1).to(torch.float32)

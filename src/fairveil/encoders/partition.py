@@ -1,11 +1,11 @@
-"""A partition of the space of rows for each group of S: who is released as which of K records.
+"""A partition of the row space for each group of S: which rows are released as which of K records.
 
-For K records that may be released, the channel P(z | x, s) that minimises I(S; Z) + lambda E d(x, z) is known but for K
-numbers per group: the problem is convex, and its first-order condition says that a row goes where
-d(x, z) + log(P(z | s) / P(z)) / lambda is least. So every group has its own power diagram of the same records: each
-record is near or far by the distortion, less a potential of the record and the group. The potentials are all that there
-is to learn, whatever the number of columns; with those of optimal transport all groups are released alike. (This is for
-one bound on the whole distortion; with one for each kind of column it is a good channel, not the best.)
+For K records that may be released, the channel P(z | x, s) that minimises I(S; Z) + lambda E d(x, z) is known up to K
+numbers per group: the problem is convex, and by its first-order condition a row goes to the record that minimises
+d(x, z) + log(P(z | s) / P(z)) / lambda. Every group thus has its own power diagram of the same records: the distance to
+a record is the distortion minus a potential of the record and the group. Only the potentials are learned, whatever the
+number of columns; with those of optimal transport all groups have the same release distribution. (This holds for one
+bound on the total distortion; with one bound per kind of column it is a good channel, but not optimal.)
 """
 
 import math
@@ -28,11 +28,11 @@ from fairveil.encoders.matrix import Finite
 from fairveil.encoders.warm_start import WarmStart
 from fairveil.objectives import Distortion
 
-#: How soft the borders are, in units of the distance between neighbouring records: sharp ones have no gradient.
+#: Softness of the cell borders, in units of the distance between neighbouring records: sharp ones have no gradient.
 _BORDER = 0.05
-#: Warm start: rounds of Sinkhorn's method, rows per group, and halvings between no potentials and those of transport.
+#: Warm start: Sinkhorn iterations, rows per group, and bisection steps between zero potentials and those of transport.
 _SINKHORN_ROUNDS, _SINKHORN_ROWS, _HALVINGS = 200, 4000, 12
-#: The share of a budget that the warm start may take: other rows have to keep within it, too.
+#: The share of a budget that the warm start may use, as other rows must meet the budget too.
 _START_WITHIN = 0.95
 
 
@@ -43,13 +43,13 @@ class Partition(Architecture):
     Parameters
     ----------
     n_cells : int
-        The most records that can be released.
+        Maximum number of records that can be released.
     codebook :
         Learned in `fit`; leave it empty.
     """
 
     name: ClassVar[str] = "partition"
-    #: It starts from transport, so that little is left to learn; its adversaries are tables.
+    #: It starts from optimal transport, so little is left to learn; its adversaries are tables.
     training: ClassVar[Mapping[str, Any]] = {
         "steps": 200,
         "batch_size": 2048,
@@ -74,18 +74,18 @@ class Partition(Architecture):
         return False
 
     def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
-        """It releases whole records, near by the default distortion, to groups that it sees."""
+        """It releases complete records, nearest under the default distortion, and sees the groups."""
         if signature.layout.shape is not None:
             return "releases records of a codebook, which is for tables, not for images."
         if signature.layout.kept.any():
-            return "releases whole rows, so all columns must be encoded. Use 'feedforward'."
+            return "releases complete rows, so all columns must be encoded. Use 'feedforward'."
         if not signature.sees_classes:
-            return "divides each group of S in its own way, so it needs sees_sensitive=True and an S of classes."
+            return "has a separate partition for each group of S, so it needs sees_sensitive=True and a discrete S."
         if not signature.sampled:
             return "releases draws, so it needs release='sampled'."
         if distortion is not None and not distortion.is_weighted_square:
-            return ("divides rows by the default distortion, changed categories and squared numbers: use 'auto' or "
-                    "'hamming', or 'squared' where all columns are numbers.")  # fmt: skip
+            return ("partitions rows by the default distortion, changed categories and squared numbers: use 'auto' or "
+                    "'hamming', or 'squared' if all columns are numbers.")  # fmt: skip
         return None
 
     def fitted(self, rows: Rows, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
@@ -109,22 +109,22 @@ class PartitionEncoder(Finite):
         self.potentials = nn.Parameter(torch.zeros(members, signature.sensitive_width, self.cells))
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
-        """How near each record is: logits (members, rows, cells)."""
+        """The proximity of each record: logits (members, rows, cells)."""
         assert sensitive is not None
         near = self.distances(rows) / self.unit
         return (self.potentials[:, sensitive.argmax(dim=-1)] - near) / _BORDER
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
-        """The nearest record, whatever the group."""
+        """The nearest record, for every group."""
         nn.init.zeros_(self.potentials)
 
     @torch.no_grad()
     def potentials_of(self, rows: Tensor, wanted: Tensor, rounds: int) -> Tensor:
-        """Potentials with which these rows fall into the cells with the wanted shares: (cells,).
+        """Potentials for which these rows fall into the cells in the given proportions: (cells,).
 
-        Entropic optimal transport (Sinkhorn's rounds) of the rows, all alike, to the records with these shares.
+        Entropic optimal transport (Sinkhorn iterations) from equally weighted rows to records with these shares.
         """
-        near = -(self.distances(rows) / self.unit / _BORDER).cpu().double()  # not every device has doubles
+        near = -(self.distances(rows) / self.unit / _BORDER).cpu().double()  # not every device supports float64
         aim = wanted.cpu().double().log()
         found = torch.zeros_like(aim)
         for _ in range(rounds):
@@ -133,8 +133,8 @@ class PartitionEncoder(Finite):
 
     @torch.no_grad()
     def warm_start(self, start: WarmStart) -> None:
-        """Potentials with which every group has the same shares of the records; each member goes as far towards them as
-        its budget allows on validation rows.
+        """Find potentials that give every group the same shares of the records; scale them per member as far as its
+        budget allows on validation rows.
         """
         train = start.train.unweighted()
         assert train.sensitive is not None
@@ -149,7 +149,7 @@ class PartitionEncoder(Finite):
                 if len(own):
                     alike[number] = self.potentials_of(own, shares / shares.sum(), _SINKHORN_ROUNDS)
                 report(number + 1, "")
-        # Records are learned from the training rows, which are therefore nearer to them than any others.
+        # Records are learned from the training rows, which are therefore closer to them than other rows are.
         rows = next(start.validation.unweighted().pieces())
         noise = self.noise(len(rows), generator)
         low, high = torch.zeros_like(self.potentials[:, :1, :1]), torch.ones_like(self.potentials[:, :1, :1])
@@ -164,6 +164,6 @@ class PartitionEncoder(Finite):
 
 
 def _some(rows: Tensor, generator: torch.Generator) -> Tensor:
-    """A random sample, of the size that Sinkhorn's method takes at once."""
+    """A random sample, of a size suitable for Sinkhorn iterations."""
     order = torch.randperm(len(rows), generator=generator, device=rows.device)
     return rows[order[:_SINKHORN_ROWS]]

@@ -1,7 +1,7 @@
-"""Encoders of images: a network proposes an image, and the release is drawn around it.
+"""Encoders for images: a network proposes an image, and the release is drawn around it.
 
-`TransposedConv` (TCNND) makes a mask from noise and adds it to the image. `NoisyAutoencoder` (NAED) compresses the
-image to a code, mixes it with noise and decodes an image from that.
+`TransposedConv` (TCNND) generates a mask from noise and adds it to the image. `NoisyAutoencoder` (NAED) compresses the
+image to a code, mixes it with noise and decodes an image.
 """
 
 import math
@@ -24,9 +24,9 @@ from fairveil.encoders.warm_start import WarmStart
 from fairveil.objectives import Distortion
 from fairveil.objectives.released import ReleasedBatch
 
-#: How much of a random mixture the dense layers of the autoencoder start with, beside the code as it is.
+#: Scale of the random weights of the autoencoder's dense layers, which are added to the identity.
 _START_MIXING = 0.1
-#: Rows per pretraining step of the autoencoder: it needs many steps rather than many rows, and convolutions are slow.
+#: Minibatch size for pretraining the autoencoder: it needs many steps rather than many rows, and convolutions are slow.
 _PRETRAINING_BATCH = 16
 _NOT_IMAGES = "is for images: an array (rows, height, width[, channels]) or a folder. Use 'feedforward' for tables."
 
@@ -35,14 +35,14 @@ _NOT_IMAGES = "is for images: an array (rows, height, width[, channels]) or a fo
 class TransposedConv(Architecture):
     """TCNND: noise to a small feature map, two transposed convolutions, tanh: a mask that is added to the image.
 
-    The mask does not depend on the image (though it may on S), which makes it weaker than a dense network.
+    The mask does not depend on the image (though it may depend on S), so it is weaker than a dense network.
 
     Parameters
     ----------
     channels : tuple of two int
-        Of the feature map and of the first transposed convolution.
+        Channels of the feature map and of the first transposed convolution.
     noise_dim : int
-        Normal variables from which the mask is made.
+        Number of normal variables from which the mask is generated.
     normalise : bool
         Batch norm.
     """
@@ -76,16 +76,16 @@ class TransposedConv(Architecture):
 
 @dataclass(frozen=True)
 class NoisyAutoencoder(Architecture):
-    """NAED: four convolutions with pooling to a code, two dense layers that mix it with noise, and back by up-sampling.
+    """NAED: four convolutions with pooling to a code, two dense layers that mix it with noise, an up-sampling decoder.
 
-    It has to learn to reconstruct images before the game.
+    It must be pretrained to reconstruct images before the game.
 
     Parameters
     ----------
     channels : tuple of four int
-        Of the convolutions; the decoder mirrors them.
+        Channels of the convolutions; the decoder mirrors them.
     noise_dim : int
-        Normal variables that are mixed with the code.
+        Number of normal variables mixed with the code.
     """
 
     name: ClassVar[str] = "noisy_autoencoder"
@@ -120,10 +120,10 @@ class NoisyAutoencoder(Architecture):
 
 
 class PixelEncoder(Encoder):
-    """What both share: the draw around a proposed image.
+    """Common to both: the draw around a proposed image.
 
-    Sampled: a little Gaussian noise of a learned deviation, then whole multiples of 1/255 in [0, 1], so that nothing
-    can hide in the last digits of a pixel. Probabilities: the network's real numbers, as in the paper.
+    Sampled: Gaussian noise with a small learned deviation, then rounding to multiples of 1/255 in [0, 1], so that
+    nothing can hide in the last digits of a pixel. Probabilities: the network's real-valued output, as in the paper.
     """
 
     def __init__(self, architecture: Architecture, signature: Signature, members: int) -> None:
@@ -142,7 +142,7 @@ class PixelEncoder(Encoder):
         return ReleasedBatch(values, values[..., :0])
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
-        """Draw all layers."""
+        """Initialise all layers."""
         initialise(self, generators)
         if self.spread is not None:
             nn.init.zeros_(self.spread)
@@ -175,7 +175,7 @@ class TransposedConvEncoder(PixelEncoder):
         return rows + mask
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
-        """A faint mask at first."""
+        """A faint mask initially."""
         super().initialise(generators)
         with torch.no_grad():
             last = self.layers[-1]
@@ -184,7 +184,7 @@ class TransposedConvEncoder(PixelEncoder):
 
 
 class NoisyAutoencoderEncoder(PixelEncoder):
-    """An image from its own code and noise."""
+    """Generates an image from the image's code and noise."""
 
     def __init__(self, architecture: NoisyAutoencoder, signature: Signature, members: int) -> None:
         super().__init__(architecture, signature, members)
@@ -202,7 +202,7 @@ class NoisyAutoencoderEncoder(PixelEncoder):
         self.decode = nn.ModuleList(BatchedConv(members, a, b) for a, b in pairwise(back))
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
-        """The image that the decoder makes."""
+        """The decoder's output."""
         maps = as_images(rows, self.shape, self.members)
         for i, layer in enumerate(self.encode):
             maps = activated(layer(maps), pool=i < 3)
@@ -220,7 +220,7 @@ class NoisyAutoencoderEncoder(PixelEncoder):
         return torch.sigmoid(as_rows(maps))
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
-        """The code passes at first, with little noise: from a random mixture, learning takes far longer."""
+        """Initially the code passes through with little noise: from a random mixture, training takes far longer."""
         super().initialise(generators)
         with torch.no_grad():
             for layer in self.mix:

@@ -1,4 +1,4 @@
-"""Warm start of encoders that do not begin at the original: they learn to release the row they are shown."""
+"""Pretraining for encoders that do not start at the identity: they learn to reconstruct their input."""
 
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,8 @@ from fairveil.encoders.warm_start import WarmStart
 if TYPE_CHECKING:
     from fairveil.encoders.base import Encoder
 
-#: Learning rate, and the fraction of it that is left at the end. The game may keep its rates to the end, as the paper's
-#: does; an image gets sharp only as the rate falls.
+#: Learning rate, and the fraction of it that remains at the end. The game may keep its rates constant, as the paper's
+#: does; images become sharp only as the rate decays.
 _RATE, _FINAL_RATE = 3e-3, 0.02
 
 

@@ -1,4 +1,4 @@
-"""What encoders may learn from before the game, without any adversary."""
+"""The inputs for pretraining an encoder before the game, without an adversary."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from fairveil.objectives.bounds import Bounds
 class WarmStart:
     """Rows and settings of a warm start.
 
-    bounds: one row per member. steps, batch_size, final_rate: of the pretraining; see `Training`.
+    bounds: one row per member. steps, batch_size, final_rate: for pretraining; see `Training`.
     """
 
     train: Rows

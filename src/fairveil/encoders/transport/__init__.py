@@ -1,4 +1,4 @@
-"""The transport encoder: rows move to records of other groups, along optimal matchings."""
+"""The transport encoder: rows move towards records of another group, along optimal matchings."""
 
 from fairveil.encoders.transport.encoder import Transport
 

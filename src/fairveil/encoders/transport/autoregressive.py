@@ -1,8 +1,8 @@
-"""A distribution over records, drawn column after column, each given those before it.
+"""An autoregressive distribution over records: each column is drawn given the previous ones.
 
-Columns that are drawn apart from each other make records that no one has (a young widower with three jobs), and where
-one group's records are drawn and the other's are not, that alone tells them apart. Here a column is drawn given the
-original row, S, and all columns drawn before it, so that any joint distribution can be learned, and by likelihood.
+Drawing columns independently produces records that nobody has (a young widower with three jobs), and if this happens
+in one group only, it reveals the group. Here each column is drawn given the original row, S, and all columns drawn
+before it, so that any joint distribution can be learned by maximum likelihood.
 """
 
 import math
@@ -15,15 +15,15 @@ from torch.nn import functional as F
 from fairveil.data.layout import Layout
 from fairveil.encoders.heads import start_logit
 
-#: Hidden units of each column.
+#: Hidden units per column.
 _UNITS = 64
 
 
 class AutoregressiveColumns(nn.Module):
     """P(record | row, S) as a product over columns.
 
-    A trunk looks at the row and S; each column has a small hidden layer of its own, which is moved by the trunk and by
-    the columns drawn before, and from which its logits follow. Kept columns are not drawn.
+    A trunk takes the row and S; each column has a small hidden layer, which depends on the trunk and on the columns
+    drawn before, and produces the column's logits. Kept columns are not drawn.
     """
 
     earlier: Tensor
@@ -58,7 +58,7 @@ class AutoregressiveColumns(nn.Module):
                 self.preference[inside] = logit
 
     def prepare(self, row: Tensor, sensitive: Tensor) -> Tensor:
-        """What the row and S say to every column's hidden layer: (rows, columns x units)."""
+        """The contribution of the row and S to every column's hidden layer: (rows, columns x units)."""
         x = torch.cat([row, sensitive], dim=-1)
         for layer in self.trunk[:-1]:
             x = F.leaky_relu(layer(x), 0.01)
@@ -66,7 +66,7 @@ class AutoregressiveColumns(nn.Module):
         return out
 
     def logits(self, hidden: Tensor, column: int, row: Tensor) -> Tensor:
-        """Of one column, from its hidden layer before the nonlinearity; the row's own value is preferred."""
+        """Logits of one column from its hidden pre-activations; the row's own value is preferred."""
         inside = self.slices[column]
         raw = torch.addmm(self.bias[inside], F.leaky_relu(hidden, 0.01), self.out[:, inside])
         return torch.addcmul(raw, self.preference[inside], row[:, inside])
@@ -74,7 +74,7 @@ class AutoregressiveColumns(nn.Module):
     def nats(self, row: Tensor, sensitive: Tensor, record: Tensor, seen: Tensor | None = None) -> Tensor:
         """Minus the log-likelihood of each record given its row and S: (rows,).
 
-        seen: what the trunk sees of the row, if that is not all of it.
+        seen: the trunk's view of the row, if part of it is masked.
         """
         prepared = self.prepare(row if seen is None else seen, sensitive)
         hidden = torch.addmm(prepared, record, self.before * self.earlier)
@@ -87,17 +87,17 @@ class AutoregressiveColumns(nn.Module):
 
     @torch.no_grad()
     def draw(self, prepared: Tensor, row: Tensor, uniform: Tensor) -> Tensor:
-        """Records as one-hot groups, from what `prepare` gave and one uniform number a row and column."""
+        """Records as one-hot groups, from the result of `prepare` and one uniform number per row and column."""
         record = torch.zeros_like(row)
         for column, inside in enumerate(self.slices):
             if not self.drawn[column]:
                 record[:, inside] = row[:, inside]
                 continue
             units, earlier = slice(column * _UNITS, (column + 1) * _UNITS), slice(0, inside.start)
-            # A product with one-hot columns: on a CPU faster than to gather, which moves far more memory.
+            # A product with one-hot columns: on a CPU faster than gathering, which moves far more memory.
             hidden = torch.addmm(prepared[:, units], record[:, earlier], self.before[earlier, units])
             chances = self.logits(hidden, column, row).softmax(dim=1).cumsum_(dim=1)
             chosen = torch.searchsorted(chances, uniform[:, column, None].contiguous(), right=True)
-            # The last sum may be a little below 1, and the uniform number between the two.
+            # The last cumulative sum may be slightly below 1, with the uniform number in between.
             record[:, inside].scatter_(1, chosen.clamp_max_(chances.shape[1] - 1), 1.0)
         return record

@@ -1,11 +1,11 @@
-"""Optimal matchings between groups of rows: for each row, a row of the reference group that it can look like cheaply.
+"""Optimal matchings between groups of rows: for each row, a row of the reference group that is close to it.
 
 If every row of a group is released as the row of the reference group with which an optimal matching pairs it, the group
-is released with exactly the reference's distribution, at the least mean cost at which that can be done (the optimal
-transport of one sample to the other). No adversary was needed to find out how.
+is released with exactly the reference's distribution, at the minimum mean cost (the optimal transport of one sample to
+the other). No adversary is needed for this.
 
-Matchings are exact on a thousand rows at a time. A part of the rows is a little farther from another part than the
-whole groups are from each other, so the cost is a little above that of the groups themselves.
+Matchings are exact on a thousand rows at a time. Subsets of rows are slightly farther apart than the complete groups,
+so the cost is slightly above that of the groups themselves.
 """
 
 import math
@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-#: cost(sources, targets): what it costs to release each target row instead of each source row, for two lists of row
-#: numbers: (sources, targets).
+#: cost(sources, targets): the cost of releasing each target row in place of each source row, for two lists of row
+#: indices: (sources, targets).
 Cost = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-#: Classes that are tried as the reference, the largest first; beside them, all rows together.
+#: Number of classes tried as the reference, the largest first; all rows together are tried as well.
 _CANDIDATES = 3
-#: Rows of each class that the candidates are compared on.
+#: Rows of each class on which the candidates are compared.
 _TRIED = 1000
-#: A class of fewer rows than this is repeated: a handful of targets would not stand for the reference.
+#: Classes with fewer rows are repeated: a handful of targets would not represent the reference.
 _FEWEST = 300
 
 
@@ -32,9 +32,9 @@ _FEWEST = 300
 class Coupling:
     """Pairs of rows.
 
-    sources, targets: row numbers; a source is to look like its target. Rows of the reference class are not among the
-    sources: they stay as they are. reference: the number of that class; None if all rows together are the reference.
-    cost: the mean over all rows of what the pairs cost.
+    sources, targets: row indices; each source is to be moved to its target. Rows of the reference class are not among
+    the sources: they stay unchanged. reference: the index of that class; None if all rows together are the reference.
+    cost: the mean cost over all rows.
     """
 
     sources: np.ndarray
@@ -53,11 +53,11 @@ def couple(
     reference: int | str | None = "cheapest",
     numbers: np.ndarray | None = None,
 ) -> Coupling:
-    """Match every class with the reference, `size` rows at a time, in several passes over other parts of the rows.
+    """Match every class with the reference, `size` rows at a time, in several passes over random subsets of the rows.
 
-    numbers: of the rows to match, where some count more than once; by default every row once.
-    reference: a class; None for all rows together; "cheapest": whichever of the largest classes and all rows costs
-    least, tried on as many rows of each class as are matched at a time.
+    numbers: indices of the rows to match, if some count more than once; by default every row once.
+    reference: a class; None for all rows together; "cheapest": whichever of the largest classes and all rows has the
+    lowest cost, compared on a sample of each class.
     """
     if numbers is not None:
         found = couple(lambda sources, targets: cost(numbers[sources], numbers[targets]), classes[numbers], generator,
@@ -71,7 +71,7 @@ def couple(
         for number in _moved(classes, reference)
         for part in _parts(np.flatnonzero(classes == number), size, generator)
     ]
-    # The solver lets go of the interpreter's lock, so that matchings run side by side.
+    # The solver releases the interpreter's lock, so matchings run in parallel.
     with ThreadPoolExecutor() as pool:
         pairs = list(pool.map(lambda job: _match(cost, *job), jobs))
     sources, targets = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
@@ -95,7 +95,7 @@ def _cheapest(cost: Cost, classes: np.ndarray, generator: np.random.Generator) -
             total += float(spent.mean()) * counts[number]
         return total
 
-    # On a tie the largest class: its rows stay as they are.
+    # On a tie, the largest class: its rows stay unchanged.
     return min([*candidates, None] if len(candidates) > 2 else candidates, key=price)
 
 
@@ -104,7 +104,7 @@ def _moved(classes: np.ndarray, reference: int | None) -> list[int]:
 
 
 def _parts(rows: np.ndarray, size: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """The rows of a class in random order, cut into equal parts of at most `size`."""
+    """The rows of a class in random order, split into equal parts of at most `size`."""
     rows = generator.permutation(rows)
     fewest = min(_FEWEST, size)
     if len(rows) < fewest:
@@ -119,14 +119,14 @@ def _targets(
     if reference is not None:
         pool = np.flatnonzero(classes == reference)
         return sources, generator.choice(pool, len(sources), replace=len(sources) > len(pool))
-    # The share of the class itself in all rows is left where it is: its own rows, at no cost.
+    # The class's own share of all rows stays unchanged: its own rows, at no cost.
     own = generator.random(len(sources)) < np.mean(classes == number)
     targets = generator.choice(np.flatnonzero(classes != number), len(sources))
     return sources, np.where(own, sources, targets)
 
 
 def _match(cost: Cost, sources: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pairs of least total cost, and what each costs."""
+    """The pairs with the lowest total cost, and the cost of each."""
     prices = cost(sources, targets)
     row, column = linear_sum_assignment(prices)
     return sources[row], targets[column], prices[row, column]

@@ -1,9 +1,9 @@
-"""The transport encoder: a row is moved towards where the reference group is, as a whole, in part, or not at all.
+"""The transport encoder: a row is moved towards the reference group completely, in part, or not at all.
 
-Two parts. The mover proposes a record for each row: one that the row can look like and that the reference group could
-have (`AutoregressiveColumns`, taught by optimal matchings before the game). A gate, one for each member, decides how
-much of it is released: nothing, the columns that betray S most for what they cost, or all of it. The gate is what a
-budget buys, and what the game is about.
+It has two parts. The mover proposes a record for each row: one that is close to the row and plausible in the reference
+group (`AutoregressiveColumns`, pretrained on optimal matchings). A gate per member decides how much of it is released:
+nothing, the columns that reveal S most for their cost, or all of it. The gates are trained in the game, each within its
+member's budget.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,33 +26,33 @@ from fairveil.objectives.released import ReleasedBatch
 
 #: Hidden layer of the gate.
 _GATE = (64,)
-#: A gate never starts more open, or more closed, than this.
+#: Limit for the initial probability of a gate's choice.
 _MOST_OPEN = 0.95
-#: Logits of a gate stay within this of 0. Early in the game, against young adversaries, a gate runs to one choice for
-#: all rows; without a limit it took hundreds of steps to come back.
+#: Logits of a gate are limited to this absolute value. Early in the game, against untrained adversaries, a gate moves
+#: to one choice for all rows; without a limit it took hundreds of steps to recover.
 _LIMIT = 3.0
 
 
 @dataclass(frozen=True)
 class Transport(Architecture):
-    """Moves records towards one group of S along optimal matchings: the best choice where two large groups are seen.
+    """Moves records towards one group of S along optimal matchings: the best choice for two large, visible groups.
 
     Parameters
     ----------
     levels : int
-        How many nested sets of columns a gate chooses from; the last is all of them.
+        Number of nested sets of columns that a gate chooses from; the last is all of them.
     hidden : tuple of int
         Hidden layers of the network that proposes records.
     matchings : int
         How often all rows are matched with the reference group.
     matched_rows : int
-        Rows that are matched at a time.
+        Number of rows matched at a time.
     """
 
     name: ClassVar[str] = "transport"
-    #: The gates have little to learn, and exact losses to learn it from: one adversary step on fresh rows for each of
-    #: theirs. More steps on the same rows only make the adversary overfit them. (Chosen on validation rows of UCI
-    #: Adult, `benchmarks/ablation.py`.)
+    #: The gates have few parameters and exact losses: one adversary step on fresh rows for each of their steps is
+    #: enough. More steps on the same rows only make the adversary overfit. (Chosen on validation rows of UCI Adult,
+    #: `benchmarks/ablation.py`.)
     training: ClassVar[Mapping[str, Any]] = {
         "adversary_steps": 1,
         "learning_rate": 6e-3,
@@ -72,14 +72,14 @@ class Transport(Architecture):
         check_sizes(self, levels=1, hidden=1, matchings=1, matched_rows=2)
 
     def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
-        """It moves groups that it sees, by a distortion that adds up, between bins."""
+        """It needs groups that it sees, an additive distortion, and bins for all numbers."""
         layout = signature.layout
         if layout.shape is not None:
             return "moves records of tables. Use 'feedforward' or 'noisy_autoencoder' for images."
         if not signature.sees_classes:
-            return "moves each group of S in its own way, so it needs sees_sensitive=True and an S of classes."
+            return "moves each group of S separately, so it needs sees_sensitive=True and a discrete S."
         if not signature.sampled:
-            return "releases whole records, so it needs release='sampled'."
+            return "releases complete records, so it needs release='sampled'."
         if layout.free:
             names = ", ".join(repr(layout.numbers[i].name) for i in layout.free)
             return f"draws numbers by bins, and {names} has none. Give it bins in the schema, or use 'feedforward'."
@@ -96,9 +96,9 @@ class Transport(Architecture):
 class TransportEncoder(Encoder):
     """Releases the row with the columns of one level taken from the mover's record; the member's gate draws the level.
 
-    All that can be released of a row are a few whole records, so every loss is averaged over the gate's draw exactly
-    (`ReleasedBatch.atoms`). Rows of the reference class always stay. Numbers are drawn anew within their bins in any
-    case: a number that kept its last digits would tell that its row was not moved.
+    For each row only a few complete records can be released, so every loss is averaged over the gate's draw exactly
+    (`ReleasedBatch.atoms`). Rows of the reference class always stay. Numbers are always redrawn within their bins: a
+    number with its original last digits would reveal that its row was not moved.
     """
 
     shared = "mover."
@@ -113,17 +113,17 @@ class TransportEncoder(Encoder):
         self.head = SampledHead(self.layout)
 
     def noise(self, rows: int, source: RandomSource) -> Noise:
-        """A uniform number for each number of a row, each column to be drawn, and the gate."""
+        """One uniform number per numeric column, per column to be drawn, and for the gate."""
         uniform = len(self.layout.numbers) + len(self.layout.groups) + 1
         return draw_noise(rows, 0, 0, 0, uniform, source)
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
-        """What the mover makes of the rows that may move, before it draws. No member has a part in it."""
+        """The mover's computation before the draw, for the rows that may move; it is shared by all members."""
         assert sensitive is not None
         return self.mover.propose(rows[:, self.layout.grouped], sensitive)
 
     def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> ReleasedBatch:
-        """Draw a record for each row that may move, then how much of it is released. No gate looks at the others."""
+        """Draw a record for each row that may move, then the level at which it is released."""
         parts = [len(self.layout.numbers), len(self.layout.groups), 1]
         of_numbers, of_columns, of_gate = torch.split(noise.uniform, parts, dim=1)
         row, moving = rows[:, self.layout.grouped], self.mover.moving(proposal)
@@ -155,23 +155,23 @@ class TransportEncoder(Encoder):
         return ReleasedBatch(drawn, chances, atoms, weights)
 
     def whole(self, groups: Tensor, rows: Tensor, uniform: Tensor) -> Tensor:
-        """One-hot groups with their numbers, drawn within the bins; kept numbers as they are."""
+        """One-hot groups with their numbers, drawn within the bins; kept numbers unchanged."""
         if not self.layout.numbers:
             return groups
         numbers = self.head.binned(groups.transpose(0, 1), uniform)
         return self.head.as_kept(torch.cat([groups, numbers], dim=1), rows)
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
-        """A fresh mover, and gates to which all rows are alike."""
+        """A fresh mover, and gates that treat all rows alike."""
         self.mover.columns.initialise(generators[0])
         initialise(self.gate, generators, last_scale=0.1)
 
     def warm_start(self, start: WarmStart) -> None:
-        """Match the groups, let the mover learn from the pairs, and open the gates as far as each budget allows."""
+        """Match the groups, train the mover on the pairs, and open the gates as far as each budget allows."""
         warm_start(self, start)
 
     def open_gates(self, chances: Tensor) -> None:
-        """Let member i start by moving a row as a whole with about the chance chances[i], whatever the row."""
+        """Initialise member i to move a row completely with probability about chances[i], for every row."""
         whole = chances.clamp(1.0 - _MOST_OPEN, _MOST_OPEN)
         part = torch.minimum(whole, 1.0 - whole) / (2 * self.architecture.levels)
         start = torch.stack([1.0 - whole, *[part] * (self.architecture.levels - 1), whole], dim=1).log()
@@ -182,10 +182,10 @@ class TransportEncoder(Encoder):
 
 
 class Mover(nn.Module):
-    """Proposes records; the same for all members, and fixed when the game begins.
+    """Proposes records; shared by all members, and fixed when the game begins.
 
-    stays: (classes of S,), 1 for the reference class, whose rows stay as they are. levels: (levels, group
-    width), 1 for the slots that a level takes from the record.
+    stays: (classes of S,), 1 for the reference class, whose rows stay unchanged. levels: (levels, group width), 1 for
+    the slots that a level takes from the record.
     """
 
     def __init__(self, architecture: Transport, signature: Signature) -> None:
@@ -196,9 +196,9 @@ class Mover(nn.Module):
 
     @torch.no_grad()
     def propose(self, row: Tensor, sensitive: Tensor) -> Tensor:
-        """The columns' hidden layers for each row that may move; in the last place where that row stands.
+        """The columns' hidden layers for each row that may move; the last column is the index of that row.
 
-        A float tells whole numbers apart up to 2 ** 24, far more rows than go through a network at once.
+        A float represents integers up to 2 ** 24 exactly, far more rows than pass through a network at once.
         """
         moving = (sensitive @ self.stays <= 0.5).nonzero()
         shown = (part.index_select(0, moving[:, 0]) for part in (row, sensitive))
@@ -206,14 +206,14 @@ class Mover(nn.Module):
 
     @staticmethod
     def moving(proposal: Tensor) -> Tensor:
-        """Where the rows of a proposal stand."""
+        """The indices of a proposal's rows."""
         return proposal[:, -1].long()
 
     def draw(self, proposal: Tensor, own: Tensor, uniform: Tensor) -> Tensor:
-        """One record for each row of a proposal, as one-hot groups. own: these rows as they are."""
+        """One record for each row of a proposal, as one-hot groups. own: the original rows."""
         return self.columns.draw(proposal[:, :-1], own, uniform)
 
     def at(self, level: Tensor, record: Tensor, row: Tensor) -> Tensor:
-        """What each row releases at its level: 0 is the row itself."""
+        """The release of each row at its level: 0 is the row itself."""
         taken = torch.cat([torch.zeros_like(self.levels[:1]), self.levels]).index_select(0, level)
         return torch.where(taken > 0.5, record, row)

@@ -1,7 +1,7 @@
-"""What `transport` learns before the game: where each row can go, from optimal matchings between the groups of S.
+"""Pretraining of `transport`: the mover learns where each row can go from optimal matchings between groups of S.
 
-The pairs of a matching say what to release for each row, and the mover learns their distribution by likelihood. The
-game is left to decide which rows are moved within each budget.
+The pairs of a matching say what to release for each row, and the mover learns their distribution by maximum likelihood.
+The game then only decides which rows are moved within each budget.
 """
 
 import math
@@ -24,27 +24,27 @@ from fairveil.objectives.released import ReleasedBatch
 if TYPE_CHECKING:
     from fairveil.encoders.transport.encoder import TransportEncoder
 
-#: How often the validation pairs are evaluated, and after how many evaluations without gain pretraining stops.
+#: Number of evaluations on the validation pairs, and of evaluations without improvement before early stopping.
 _EVALUATIONS, _PATIENCE = 15, 4
-#: Weight of the past in the average of the mover's weights.
+#: Decay of the moving average of the mover's weights.
 _AVERAGE = 0.99
 #: Learning rate of the mover.
 _RATE = 4e-3
-#: The chance that the mover does not see a slot in training, and its weight decay: without them it memorises the pairs,
-#: and has no good record for a row that was not among them.
+#: Dropout of input slots in training, and weight decay: without them the mover memorises the pairs and has no good
+#: record for an unseen row.
 _DROPOUT, _DECAY = 0.1, 0.3
-#: Minibatches on which the cost of moving all rows is estimated.
+#: Minibatches used to estimate the cost of moving all rows.
 _COST_BATCHES = 8
 _TINY = 1e-12
 
 
 def warm_start(encoder: "TransportEncoder", start: WarmStart) -> None:
-    """Match, learn, and open the gates as far as each budget allows on average."""
+    """Match, train, and open the gates as far as each budget allows on average."""
     generator = start.seeds.child("matching").numpy()
     pairs = _coupled(encoder, start, start.train, generator, encoder.architecture.matchings, "cheapest")
     training = unseen = _Pairs(start.train, pairs)
     if _has_pairs(start.validation, pairs.reference):
-        # Matched in one part, and mostly few: their own pairs are only there to tell when to stop.
+        # Matched in one part, and mostly few: these pairs are used only for early stopping.
         found = _coupled(encoder, start, start.validation, generator, 1, pairs.reference, show_progress=False)
         unseen = _Pairs(start.validation, found)
     with torch.no_grad():
@@ -57,7 +57,7 @@ def warm_start(encoder: "TransportEncoder", start: WarmStart) -> None:
 
 
 def _has_pairs(rows: Rows, reference: int | None) -> bool:
-    """Whether there are rows of the reference and others: a few rows may lack a small group."""
+    """Whether there are rows of the reference and of other classes: a small sample may lack a small group."""
     present = np.unique(rows.secrets[0].cpu().numpy())
     return len(present) > 1 and (reference is None or reference in present)
 
@@ -89,12 +89,12 @@ def _coupled(
 
 
 def _standing_for(rows: Rows) -> np.ndarray | None:
-    """The numbers of the rows to be matched, each as often as its weight says; None for all of them once."""
+    """The indices of the rows to match, each repeated in proportion to its weight; None for each row once."""
     return None if rows.weight is None else rows.repeated().cpu().numpy()
 
 
 class _Pairs:
-    """Pairs of a row and the record it is to become, with S; kept columns stay the row's own."""
+    """Pairs of a row and its target record, with S; kept columns keep the row's own values."""
 
     def __init__(self, rows: Rows, pairs: Coupling) -> None:
         assert rows.sensitive is not None
@@ -102,7 +102,7 @@ class _Pairs:
         self.sources, self.targets = (torch.from_numpy(i).to(rows.x.device) for i in (pairs.sources, pairs.targets))
 
     def sample(self, encoder: "TransportEncoder", size: int, generator: torch.Generator) -> Tensor:
-        """Mean negative log-likelihood of some pairs, in training: a part of each row is not seen."""
+        """Mean negative log-likelihood of a minibatch of pairs, for training: part of each row is masked."""
         device = self.x.device
         index = torch.randint(len(self.sources), (size,), generator=generator, device=device)
         row, record = self._pairs(encoder, index)
@@ -167,9 +167,9 @@ def _set(parameters: list[torch.nn.Parameter], values: list[Tensor]) -> None:
 
 
 def _levels(encoder: "TransportEncoder", start: WarmStart, pairs: Coupling) -> Tensor:
-    """Nested sets of columns, as (levels, group width): first those that tell most of S for what it costs to move them.
+    """Nested sets of columns, as (levels, group width): first those that reveal most of S relative to their cost.
 
-    Each level costs about as much as the one before; the last is all columns.
+    Each level adds about the same cost; the last one contains all columns.
     """
     rows, layout = start.train.unweighted(), encoder.layout
     x = rows.x[:, layout.grouped]
@@ -196,7 +196,7 @@ def _levels(encoder: "TransportEncoder", start: WarmStart, pairs: Coupling) -> T
 
 @torch.no_grad()
 def _affordable(encoder: "TransportEncoder", start: WarmStart) -> Tensor:
-    """The share of rows that each member can afford to move: (members,)."""
+    """The share of rows that each member can move within its budget: (members,)."""
     rows = start.train.unweighted()
     generator = start.seeds.child("gates").torch(rows.x.device)
     order = torch.randperm(len(rows), generator=generator, device=rows.x.device)
