@@ -1,4 +1,4 @@
-"""A veil: the frozen encoder with its schema, as an object and as a file."""
+"""A veil: a frozen encoder with its schema, as an object and as a file."""
 
 from typing import TYPE_CHECKING
 

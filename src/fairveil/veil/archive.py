@@ -1,4 +1,4 @@
-"""One file for a manifest and tensors: a zip of JSON, safetensors and a SHA-256 over both. Never pickle."""
+"""One file for a manifest and tensors: a zip of JSON, safetensors and a SHA-256 of both. Never pickle."""
 
 import hashlib
 import io
@@ -16,15 +16,15 @@ from fairveil._utils.errors import VeilFileError
 
 _MANIFEST, _WEIGHTS, _DIGEST = "manifest.json", "weights.safetensors", "sha256"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-#: Bytes of a manifest, at most, and of a checksum. Parts are stored as they are, so none is larger than the file.
+#: Maximum bytes of a manifest, and bytes of a checksum. Parts are stored uncompressed, so none is larger than the file.
 _MOST_MANIFEST, _DIGEST_SIZE = 2**26, 64
 _ENCRYPTED = 0x1
-#: Lists and mappings of a file of plain values, at most: each takes many times its two letters.
+#: Maximum number of lists and mappings in a file of plain values: each takes far more memory than its two characters.
 _MOST_PARTS = 2**17
 
 
 def write_archive(path: str | Path, manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write; the file is whole or as it was."""
+    """Write the file atomically."""
     path = Path(path)
     text = json.dumps(manifest, indent=1, allow_nan=False).encode()
     weights = safetensors.torch.save(tensors)
@@ -37,7 +37,7 @@ def write_archive(path: str | Path, manifest: dict[str, Any], tensors: dict[str,
 
 
 def read_archive(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read and verify; refuses a file whose checksum does not fit, and one that holds more than its own size."""
+    """Read and verify; rejects a file with a wrong checksum, and one whose content is larger than the file."""
     path = Path(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -51,7 +51,7 @@ def read_archive(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
                 raise VeilFileError(f"{path.name} has a manifest of more than {_MOST_MANIFEST} bytes, or no checksum.")
             text, weights, digest = (archive.read(name) for name in (_MANIFEST, _WEIGHTS, _DIGEST))
         if digest.decode(errors="replace") != _digest(text, weights):
-            raise VeilFileError(f"{path.name} was altered or damaged: its SHA-256 does not fit. Nothing was loaded.")
+            raise VeilFileError(f"{path.name} was altered or damaged: its SHA-256 does not match. Nothing was loaded.")
         if not few_parts(text.decode()):
             raise VeilFileError(f"{path.name} has a manifest of too many parts.")
         manifest = json.loads(text, parse_constant=_refuse_constant)
@@ -60,7 +60,7 @@ def read_archive(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise
     except (zipfile.BadZipFile, SafetensorError, ValueError, EOFError, RuntimeError, RecursionError, KeyError,
             OverflowError) as error:  # fmt: skip
-        # RuntimeError, of which NotImplementedError is one: what zipfile raises for flags and methods it does not know.
+        # RuntimeError includes NotImplementedError: zipfile raises them for unknown flags and methods.
         raise VeilFileError(f"{path.name} is not a fairveil file, or is damaged ({type(error).__name__}).") from None
     if not isinstance(manifest, dict):
         raise VeilFileError(f"{path.name} is not a fairveil file: its manifest is not a mapping.")
@@ -68,7 +68,7 @@ def read_archive(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def few_parts(text: str) -> bool:
-    """Whether plain values have so few lists and mappings that to read them takes memory in proportion."""
+    """Whether there are few enough lists and mappings for memory use to stay proportional to the text."""
     return text.count("[") + text.count("{") <= _MOST_PARTS
 
 

@@ -1,7 +1,7 @@
-"""Signatures: who made a veil, a release or a card. Ed25519, by the `cryptography` package (extra `sign`).
+"""Signatures of veils, releases and cards: Ed25519, with the `cryptography` package (extra `sign`).
 
-A SHA-256 shows damage; anybody can compute it again. A signature shows that the owner of a key vouched for the file. It
-lies beside the file, as `FILE.sig`, and is checked against a public key that was obtained from its owner.
+A SHA-256 detects damage, but anybody can recompute it. A signature shows that the owner of a key vouched for the file.
+It is stored next to the file, as `FILE.sig`, and checked against a public key that was obtained from its owner.
 """
 
 import base64
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 _FORMAT = "fairveil-signature-1"
-#: Bytes of a key or signature file, at most.
+#: Maximum bytes of a key or signature file.
 _MOST_BYTES = 2**16
 
 
 def signature_path(path: Path) -> Path:
-    """Where the signature of a file lies."""
+    """The path of a file's signature."""
     return path.with_name(f"{path.name}.sig")
 
 
 def public_path(key: Path) -> Path:
-    """Where the public half of a key lies."""
+    """The path of a key's public half."""
     return key.with_name(f"{key.name}.pub")
 
 
 def make_key(path: Path) -> Path:
-    """Write a new private key, readable by its owner alone, and its public half beside it; gives the latter's path."""
+    """Write a new private key, readable by its owner only, and its public half next to it; returns the path of that."""
     serialization, ed25519 = _modules()
     for taken in (path, public_path(path)):
         if taken.exists() or taken.is_symlink():
-            raise InputError(f"{taken} exists already. Name another file: a key that is replaced is lost.")
+            raise InputError(f"{taken} already exists. Name another file: a replaced key cannot be recovered.")
     key = ed25519.Ed25519PrivateKey.generate()
     encoding = serialization.Encoding.PEM
     private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -46,7 +46,7 @@ def make_key(path: Path) -> Path:
 
 
 def sign_file(path: Path, key: Path) -> Path:
-    """Write the signature of a file beside it; gives its path."""
+    """Write the signature of a file next to it; returns its path."""
     _refuse_missing(path)
     signature = _private_key(key).sign(_message(path))
     values = {"format": _FORMAT, "sha256": sha256_of(path), "signature": base64.b64encode(signature).decode()}
@@ -55,7 +55,7 @@ def sign_file(path: Path, key: Path) -> Path:
 
 
 def check_signature(path: Path, key: Path) -> None:
-    """Raise unless the owner of this public key signed this very file."""
+    """Raise unless the owner of this public key signed exactly this file."""
     _refuse_missing(path)
     public, beside = _public_key(key), signature_path(path)
     from cryptography.exceptions import InvalidSignature  # it is there: there is a key
@@ -65,13 +65,13 @@ def check_signature(path: Path, key: Path) -> None:
         public.verify(base64.b64decode(str(values["signature"]), validate=True), _message(path))
     except (InvalidSignature, ValueError, KeyError):
         raise InputError(
-            f"The signature {beside.name} is not one of {path.name} by the owner of {key.name}: the file was changed "
+            f"The signature {beside.name} does not match {path.name} and {key.name}: the file was changed "
             "after it was signed, or somebody else signed it. Nothing was done."
         ) from None
 
 
 def _message(path: Path) -> bytes:
-    """What is signed: the content of the file, and that it is ours to sign."""
+    """The signed message: the digest of the file, and the signature format."""
     return f"{_FORMAT}\n{sha256_of(path)}\n".encode()
 
 
@@ -93,7 +93,7 @@ def _private_key(path: Path) -> "Ed25519PrivateKey":
     except (ValueError, TypeError):
         key = None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
-        raise InputError(f"{path.name} is not a private Ed25519 key without a password, as fairveil sign makes it.")
+        raise InputError(f"{path.name} is not a private Ed25519 key without a password, as fairveil sign writes it.")
     own: Ed25519PrivateKey = key
     return own
 
@@ -105,7 +105,7 @@ def _public_key(path: Path) -> "Ed25519PublicKey":
     except ValueError:
         key = None
     if not isinstance(key, ed25519.Ed25519PublicKey):
-        raise InputError(f"{path.name} is not a public Ed25519 key, as fairveil sign makes it.")
+        raise InputError(f"{path.name} is not a public Ed25519 key, as fairveil sign writes it.")
     own: Ed25519PublicKey = key
     return own
 

@@ -1,4 +1,4 @@
-"""A veil: one frozen encoder with the schema it was fitted to. Acts on tables; saved without code or rows."""
+"""A veil: a frozen encoder with the schema it was fitted to. It transforms tables; its file holds no code or rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from fairveil.objectives.released import ReleasedBatch
 
 @dataclass(frozen=True)
 class Veil:
-    """A fitted, frozen encoder of one member."""
+    """A fitted, frozen, single-member encoder."""
 
     schema: AnySchema
     sensitive: Sensitive
@@ -30,7 +30,7 @@ class Veil:
 
     @property
     def codec(self) -> AnyCodec:
-        """How rows become tensors and back."""
+        """The codec between rows and tensors."""
         return codec_for(self.schema, self.handle_unknown)
 
     @property
@@ -40,7 +40,7 @@ class Veil:
 
     @property
     def sees_sensitive(self) -> bool:
-        """Whether the encoder must be shown S."""
+        """Whether the encoder needs S."""
         return self.encoder.signature.sensitive_width > 0
 
     def release(self, x: Tensor, sensitive: Tensor | None, source: RandomSource) -> ReleasedBatch:
@@ -50,7 +50,7 @@ class Veil:
         return ReleasedBatch(torch.cat(values), torch.cat(probabilities))
 
     def values(self, x: Tensor, sensitive: Tensor | None, source: RandomSource) -> Tensor:
-        """The values of a release alone, without the cost of its probabilities: (rows, width)."""
+        """Only the values of a release, without the cost of its probabilities: (rows, width)."""
         return torch.cat([part.values[0] for part in self._parts(x, sensitive, source)])
 
     def _parts(self, x: Tensor, sensitive: Tensor | None, source: RandomSource) -> Iterator[ReleasedBatch]:
@@ -69,12 +69,12 @@ class Veil:
     def apply_to(
         self, content: Any, rows: EncodedRows | EncodedImages, sensitive: pa.Table | None, source: RandomSource
     ) -> tuple[Any, Tensor]:
-        """A release, and the same as a tensor, from rows that were encoded before."""
+        """A release, and the same as a tensor, from encoded rows."""
         values = self.values(rows.x, self.shown(len(content), sensitive), source)
         return self.codec.assemble(content, values, sampled=self.encoder.signature.sampled), values
 
     def shown(self, rows: int, sensitive: pa.Table | None) -> Tensor | None:
-        """S as the encoder sees it, (rows, sensitive width); None if it does not."""
+        """S as an encoder input, (rows, sensitive width); None if the encoder does not see S."""
         if not self.sees_sensitive:
             return None
         if sensitive is None:
@@ -84,7 +84,7 @@ class Veil:
         return self.sensitive.inputs(sensitive)
 
     def output_names(self) -> list[str]:
-        """The columns of a release, in order; of images, their pixels."""
+        """The columns of a release, in order; for images, the pixels."""
         return self.schema.output_names(sampled=self.encoder.signature.sampled)
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -102,7 +102,7 @@ class Veil:
 
     @classmethod
     def from_parts(cls, manifest: dict[str, Any], weights: dict[str, Tensor]) -> "Veil":
-        """Build from what `to_parts` gave; refuses weights that do not fit the manifest."""
+        """Build from the result of `to_parts`; rejects weights that do not match the manifest."""
         try:
             schema = read_schema(manifest["schema"])
             sensitive = Sensitive.from_dict(manifest["sensitive"])
@@ -111,14 +111,14 @@ class Veil:
             signature = Signature(schema.layout, manifest["release"], width, sensitive.discrete)
             encoder = load_encoder(read_architecture(manifest["architecture"]), signature, weights)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
-            # Only what went wrong, not what the file says: its text may hold anything.
+            # Only our own messages, not the file's content, which may be anything.
             reason = str(error) if type(error) in (ValueError, InputError) else type(error).__name__
             raise VeilFileError(f"The parts of this veil do not fit together ({reason}). Nothing was loaded.") from None
         return cls(schema, sensitive, encoder.requires_grad_(False).eval(), manifest["handle_unknown"])
 
 
 def _refuse_contradictions(schema: AnySchema, sensitive: Sensitive, manifest: dict[str, Any]) -> None:
-    """A veil that says it hides S and releases it, or that does not say what it must, is a forgery."""
+    """Reject a forged veil: one that releases an S it claims to hide, or lacks required information."""
     hidden = {column.name for column in sensitive.columns}
     told = [column.name for column in schema.columns if column.name in hidden and column.role in ("keep", "pass")]
     if told:
