@@ -1,4 +1,4 @@
-"""The whole state of a game in one file: tensors as safetensors, the rest as JSON. No code, no rows."""
+"""The complete state of a game in one file: tensors as safetensors, the rest as JSON. No code, no rows."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fairveil.training.game import Game
 
 _FORMAT = "fairveil-checkpoint-3"
-#: Tensors of a game that are neither weights nor of an optimiser or constraint.
+#: Tensors of a game besides weights and the state of optimisers and constraint.
 _REMEMBERED = ("least_excess", "spread", "optimism")
 
 
@@ -32,7 +32,7 @@ def save_checkpoint(game: "Game", path: Path, fingerprint: str) -> None:
 
 
 def load_checkpoint(game: "Game", path: Path, fingerprint: str) -> None:
-    """Bring a fresh game to the saved state."""
+    """Restore the saved state into a fresh game."""
     meta, tensors = read_archive(path)
     if meta.get("format") != _FORMAT:
         raise VeilFileError(f"{path.name} is not a checkpoint.")

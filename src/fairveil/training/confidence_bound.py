@@ -1,4 +1,4 @@
-"""How much distortion a release really has: its mean on held-out rows and an upper confidence bound."""
+"""The distortion of a release: its mean on held-out rows and an upper confidence bound."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from scipy import stats
 
 from fairveil._utils.weights import effective_rows, normalised
 
-#: With fewer held-out rows no claim is made: the bound is the largest distortion the schema allows. With fewer changed
-#: rows than this the approximation is not believed alone.
+#: With fewer held-out rows nothing is claimed: the bound is the largest distortion the schema allows. With fewer
+#: changed rows the asymptotic bound is not used alone.
 FEWEST_ROWS = 30
-#: Releases of every held-out row that are averaged: the mean is the same, and the bound is not widened by the luck of a
-#: single draw.
+#: Releases of every held-out row that are averaged: the mean stays the same, but the bound is not widened by the
+#: randomness of a single draw.
 DRAWS = 8
 
 
@@ -22,11 +22,11 @@ DRAWS = 8
 class Achieved:
     """Distortion on held-out rows, as released.
 
-    mean: their mean. upper: an upper confidence bound on the mean over all rows to come. bound: the budget it must not
-    exceed, None where there is none. parts: the same for categorical and continuous columns. lost: what of both is
-    spent on rows that keep their categories and bins, averaged over all fitted rows: the draw within bins, numbers
-    beyond the schema's ranges, and categories that it does not list. changed: the share of the rows in which a category
-    or a bin was changed, None if that was not counted.
+    mean: their mean. upper: an upper confidence bound on the mean over future rows. bound: the budget it must not
+    exceed; None if there is none. parts: the same for categorical and continuous columns. lost: the part of both that
+    is spent on rows that keep their categories and bins, averaged over all fitted rows: the draw within bins, numbers
+    outside the schema's ranges, and categories it does not list. changed: the share of rows in which a category or a
+    bin changed; None if it was not counted.
     """
 
     mean: float
@@ -45,7 +45,7 @@ class Achieved:
         return own and all(part.met for part in self.parts.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values; an infinite bound, where nothing can be claimed, as null."""
+        """As plain values; an infinite bound (no claim) as null."""
         plain: dict[str, Any] = {
             "mean": self.mean,
             "bound": self.bound,
@@ -60,7 +60,7 @@ class Achieved:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Achieved":
-        """Read what `to_dict` wrote; refuses values of other types, as the file may have been crafted."""
+        """Read what `to_dict` wrote; rejects values of other types, as the file may have been crafted."""
         numbers = {name: values[name] for name in ("mean", "confidence", "lost")}
         optional = {name: values[name] for name in ("upper", "bound", "changed")}
         rows = values["rows"]
@@ -89,12 +89,12 @@ def upper_bound(
 ) -> float:
     """Upper confidence bound on a mean of distortions, which are at least 0 and at most `largest`.
 
-    By Hall's (1992) transformation of Student's t. Distortions are skewed (most rows change little, a few a lot), for
-    which the plain t bound is too low; the transformation removes that error to first order. It is an asymptotic bound;
-    its coverage is tested by simulation on such distributions. It needs changes to have been seen: with fewer than 30
-    rows nothing is claimed beyond `largest`, and with fewer than 30 changed rows the bound is at least the exact
+    Uses Hall's (1992) transformation of Student's t. Distortions are skewed (most rows change little, a few a lot), so
+    the plain t bound is too low; the transformation removes that error to first order. The bound is asymptotic; its
+    coverage is tested by simulation on such distributions. It requires observed changes: with fewer than 30 rows
+    nothing is claimed beyond `largest`, and with fewer than 30 changed rows the bound is at least the exact
     (Clopper-Pearson) bound on the share of changed rows times `largest`. A row is changed if its value exceeds `floor`:
-    for losses, which are hardly ever 0, what a good prediction costs.
+    for losses, which are rarely 0, the loss of a good prediction.
 
     weights: how many rows of the population each one stands for. The bound is then on the weighted mean, a ratio, with
     the deviation of its linear part; rows and changed rows are counted by Kish's effective number.

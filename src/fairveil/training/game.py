@@ -1,4 +1,4 @@
-"""The state of a game and its moves: adversary steps, encoder steps, evaluation on validation rows."""
+"""The state of a game and its updates: adversary steps, encoder steps, evaluation on validation rows."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,14 +18,14 @@ from fairveil.training.panel import Opponent, Panel
 from fairveil.training.problem import Problem
 from fairveil.training.steps import EncoderAim, Look, advantages_of, distortion_of, encoder_aim, panel_losses
 
-#: How many standard errors of the held-out mean training stays inside the bound, beyond the confidence bound itself.
+#: Safety margin of training below the bound, in standard errors of the held-out mean, beyond the confidence bound.
 _SAFETY = 2.0
 #: Training never aims below this fraction of a bound, however few rows verify it.
 _LOWEST_AIM = 0.5
 
 
 class Game:
-    """The state of a game: the players, their optimisers, the constraint, the average and the best so far."""
+    """The state of a game: the players, their optimisers, the constraint, the average and the best iterate."""
 
     def __init__(self, problem: Problem, seeds: Seeds, device: torch.device) -> None:
         training = problem.training
@@ -59,7 +59,7 @@ class Game:
                      self.problem.signature.layout.shape, normalise=training.adversary_normalise)  # fmt: skip
 
     def looking(self) -> list[nn.Parameter]:
-        """The parameters of all who look at the release."""
+        """The parameters of adversaries and predictors."""
         return [p for panel in (self.panel, self.predictors) if panel is not None for p in panel.learned()]
 
     def reset_average(self) -> None:
@@ -70,7 +70,7 @@ class Game:
 
     @property
     def players(self) -> list[Encoder | Panel]:
-        """The encoder, then those who look at its release."""
+        """The encoder, then the networks that see its release."""
         return [self.encoder, self.panel, *([self.predictors] if self.predictors is not None else [])]
 
     def batch(self, rows: Rows) -> Rows:
@@ -79,7 +79,7 @@ class Game:
         return rows.draw(size, self.generator)
 
     def schedule(self) -> None:
-        """Set the learning rates for this step: a half cosine down to `final_rate`, after the encoder's warm-up."""
+        """Set the learning rates for this step: half-cosine decay to `final_rate`, with a warm-up for the encoder."""
         training = self.problem.training
         done = self.step / training.steps
         factor = half_cosine(done, training.final_rate)
@@ -88,11 +88,11 @@ class Game:
         self.panel_optimiser.param_groups[0]["lr"] = training.adversary_learning_rate * factor
 
     def turn(self, rows: Rows, aim: Tensor) -> None:
-        """J steps of those who look at the release, then one of the encoder.
+        """J steps of adversaries and predictors, then one of the encoder.
 
-        One proposal serves them all where it can be drawn from again: every adversary step sees fresh draws of it, and
-        the encoder's own step another. At J = 3 that is one pass of the network instead of four. Where the encoder
-        learns nothing but chances, the last adversary step and its own share one look at one draw.
+        If a proposal can be drawn from repeatedly, one proposal serves all steps: every adversary step, and the
+        encoder's own step, sees a fresh draw. At J = 3 that is one forward pass of the encoder instead of four. If the
+        encoder learns only probabilities, the last adversary step and the encoder step share the losses of one draw.
         """
         batch = self.batch(rows)
         noise = self.encoder.noise(len(batch), self.generator)
@@ -116,7 +116,7 @@ class Game:
         self.encoder_step(parts, gradients)
 
     def look(self, release: ReleasedBatch, batch: Rows) -> Look:
-        """What adversaries, and predictors if there is a task, make of a release in training."""
+        """The training losses of adversaries, and of predictors if there is a task, on a release."""
         losses = [self.problem.loss] * len(batch.secrets)
         found = panel_losses(self.panel, losses, release, batch.secrets, self.generator, batch.importance)
         if self.predictors is None:
@@ -125,26 +125,26 @@ class Game:
         return Look(found, panel_losses(self.predictors, tasks, release, batch.tasks, self.generator))
 
     def adversary_step(self, look: Look) -> None:
-        """All who look at the release improve on it, for fixed encoders."""
+        """Update adversaries and predictors, with encoders fixed."""
         total = look.adversaries.sum() + (0.0 if look.tasks is None else look.tasks.sum())
         parameters = self.looking()
         _set_gradients(parameters, torch.autograd.grad(total, parameters))
         self.panel_optimiser.step()
 
     def encoder_step(self, parts: EncoderAim, gradients: Sequence[Tensor]) -> None:
-        """All encoders improve against the fixed adversaries; then the constraint and the average move."""
+        """Update all encoders against fixed adversaries; then the constraint and the average."""
         parameters = self.encoder.played()
         _set_gradients(parameters, gradients)
         self.encoder_optimiser.step()
         violation = parts.violation.detach()
         self.constraint = self.problem.constraint.update(self.constraint, violation)
-        # A young average follows fast, so that it does not remember the start.
+        # A young average decays fast, so that the initial weights lose their influence.
         weight = min(self.problem.training.average, (1 + self.step) / (10 + self.step))
         torch._foreach_lerp_(self.average, [p.detach() for p in self.encoder.carried()], 1 - weight)
         self.spread = torch.lerp(parts.spread, self.spread, weight if self.step else 0.0)
 
     def restart_due(self) -> int | None:
-        """Which adversary, if any, is initialised again at this step."""
+        """The index of the adversary to re-initialise at this step, if any."""
         training = self.problem.training
         every = training.steps // (training.restarts + 1)
         number, rest = divmod(self.step, max(every, 1))
@@ -152,7 +152,7 @@ class Game:
         return (number - 1) % len(self.panel.opponents) if due else None
 
     def restart(self, index: int) -> None:
-        """Initialise one adversary of every member again, and reset its optimiser state."""
+        """Re-initialise one adversary of every member, and reset its optimiser state."""
         drawn = int(torch.randint(2**31, (1,), generator=self.generator, device=self.device).item())
         for parameter in self.panel.restart(index, _member_generators(self.problem.seeds, Seeds(drawn))):
             self.panel_optimiser.state.pop(parameter, None)
@@ -162,7 +162,7 @@ class Game:
         return self.with_weights(self.average)
 
     def with_weights(self, weights: Sequence[Tensor]) -> Encoder:
-        """A frozen encoder like this one, with other weights where the game is played."""
+        """A frozen copy of the encoder with other weights for the parameters of an iterate."""
         encoder = build_encoder(self.problem.architecture, self.problem.signature, self.problem.members).to(self.device)
         encoder.load_state_dict(self.encoder.state_dict())
         with torch.no_grad():
@@ -172,20 +172,20 @@ class Game:
 
     @torch.no_grad()
     def judge(self, rows: Rows, familiar: Rows, held_out: float, z: float, seconds: float) -> None:
-        """Judge the averaged encoders on validation rows; remember each member's latest feasible one.
+        """Evaluate the averaged encoders on validation rows; store each member's latest feasible one.
 
-        familiar: training rows, to see what the same encoders show there.
+        familiar: training rows, on which the same encoders are evaluated for comparison.
 
-        Feasible: the held-out bound would be met if held-out rows behaved like these. The latest, not the one that
-        leaks least: what training adversaries find on new rows is mostly noise by then, and choosing by it threw away
-        the last, slowest steps.
+        Feasible: the held-out bound would be met if held-out rows behaved like these. The latest is stored, not the one
+        with the lowest leakage: by then the training adversaries' advantage on new rows is mostly noise, and selecting
+        by it discarded the last, slowest steps.
         """
         drawn = self.generator.get_state()
         familiar_mean = self.judged(self.averaged(), familiar)[0]
         self.generator.set_state(drawn)  # with the same draws for both
         mean, spread, found, right = self.judged(self.averaged(), rows)
-        # New rows may show more distortion than those of the training, which records and networks have memorised. A
-        # standard error of the difference is put down to chance.
+        # New rows may show more distortion than the training rows, which codebooks and networks have memorised. One
+        # standard error of the difference is attributed to chance.
         chance = spread * math.sqrt(1 / len(rows) + 1 / len(familiar))
         self.optimism = (mean - familiar_mean - chance).clamp_min(0.0)
         leak = advantages_of(self.problem, found).amax(dim=1)
@@ -214,8 +214,8 @@ class Game:
             )
 
     def judged(self, encoder: Encoder, rows: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Of some rows: mean and spread of the distortion, (members, constraints), the adversaries' losses, (members,
-        adversaries), and how often the best adversary of the joint value is right, (members,), where that is a class.
+        """On some rows: mean and spread of the distortion, (members, constraints), the adversaries' losses, (members,
+        adversaries), and the accuracy of the best adversary for the joint value, (members,), if S is a class.
         """
         losses = [self.problem.loss] * len(rows.secrets)
         joint = [i for i, opponent in enumerate(self.panel.opponents) if opponent.target == 0]
@@ -245,20 +245,20 @@ class Game:
             )
 
     def aim(self, held_out: float, z: float) -> Tensor:
-        """A little inside the bound: so far that the held-out confidence bound will most likely fit under it too."""
+        """A target slightly inside the bound, so that the held-out confidence bound will most likely meet it too."""
         bound = self.problem.bounds.values.to(self.device)
         margin = (z + _SAFETY) * self.spread / math.sqrt(held_out)
         return torch.maximum(bound - margin - self.optimism, _LOWEST_AIM * bound)
 
 
 def _member_generators(numbers: Sequence[int], seeds: Seeds) -> list[torch.Generator]:
-    # Members of one seed start alike, so that what sets them apart is their budget alone.
+    # Members with the same seed start from the same weights, so that they differ only in their budget.
     return [seeds.child(number).torch() for number in numbers]
 
 
 def _set_gradients(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]) -> None:
     for parameter, gradient in zip(parameters, gradients, strict=True):
-        # The fused optimiser walks memory and takes no notice of strides: a transposed gradient would be misread.
+        # The fused optimiser iterates over memory and ignores strides: it would misread a transposed gradient.
         parameter.grad = gradient.contiguous()
 
 

@@ -1,4 +1,4 @@
-"""What happened during a game, one typed record a round and member."""
+"""The course of a game: one record per round and member."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,12 +10,12 @@ from fairveil.data.schema import tupled
 
 @dataclass(frozen=True)
 class Round:
-    """One member judged on the validation rows.
+    """The evaluation of one member on validation rows.
 
-    distortion: mean over validation rows, one number a constraint; bound: what it must not exceed.
-    multiplier: the constraint's price of distortion. training_advantage: what the strongest *training* adversary
-    gains over guessing, in units of the loss; training_accuracy: how often the best of them names the joint value of S.
-    They show how the game went and are not a measure of leakage.
+    distortion: mean over validation rows, one number per constraint; bound: its upper limit. multiplier: the
+    constraint's price of distortion. training_advantage: the gain of the strongest *training* adversary over guessing,
+    in units of the loss; training_accuracy: the best accuracy of these adversaries on the joint value of S. They show
+    the course of the game and are not a measure of leakage.
     """
 
     step: int
@@ -38,12 +38,12 @@ class History:
 
     @property
     def advantage(self) -> float:
-        """Of one member: what its training adversaries gained over guessing when its encoder was chosen."""
+        """For one member: its training adversaries' gain over guessing when its encoder was chosen."""
         chosen = [r for r in self.rounds if r.chosen] or list(self.rounds)
         return chosen[-1].training_advantage if chosen else float("nan")
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a round and member."""
+        """One row per round and member."""
         return pd.DataFrame([asdict(r) for r in self.rounds])
 
     def of_member(self, member: int) -> "History":

@@ -1,4 +1,4 @@
-"""The players against the encoder: networks that guess S from a release, several at once for every member."""
+"""The encoder's opponents: networks that predict S from a release, several at once for every member."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fairveil.encoders.layers import STATISTICS, BatchedCNN, BatchedMLP, Layer, 
 
 @dataclass(frozen=True)
 class Opponent:
-    """One network: its hidden layers (see `layers.Layer`), how many outputs, and which target it guesses."""
+    """One network: its hidden layers (see `layers.Layer`), its number of outputs, and the index of its target."""
 
     hidden: tuple[Layer, ...]
     outputs: int
@@ -21,11 +21,11 @@ class Opponent:
 
 
 class Panel(nn.Module):
-    """Several networks that look at the same release, of `width` slots.
+    """Several networks that see the same release, of `width` slots.
 
-    dropout: the chance that a network in training does not see a slot. Without it an adversary memorises the training
-    rows (its advantage there is several times that on new rows), and the encoder then fights its memory.
-    shape: of images, their channels, height and width: for networks with convolutions. normalise: with batch norm.
+    dropout: the probability that a slot is hidden from a network in training. Without it an adversary memorises the
+    training rows (its advantage there is several times that on new rows), and the encoder then adapts to this memory.
+    shape: for images, channels, height and width, used by convolutions. normalise: use batch norm.
     """
 
     def __init__(
@@ -44,26 +44,26 @@ class Panel(nn.Module):
         self.networks = nn.ModuleList(_network(o, width, shape, members, normalise=normalise) for o in opponents)
 
     def learned(self) -> list[nn.Parameter]:
-        """The parameters that are learned: all but the statistics of batch norm."""
+        """The trained parameters: all except batch-norm statistics."""
         return [p for name, p in self.named_parameters() if STATISTICS not in name]
 
     def forward(self, released: Tensor, generator: torch.Generator | None = None) -> list[Tensor]:
-        """Raw outputs (members, rows, outputs) of every network; with a generator, slots are dropped."""
+        """Raw outputs (members, rows, outputs) of every network; dropout is applied if there is a generator."""
         if generator is not None and self.dropout > 0:
             rows, width = released.shape[-2:]
             if released.stride(-1) == 1:
                 seen = seen_slots(rows, width, self.dropout, generator, released.dtype)
-            else:  # rows are neighbours in memory: the factors are laid out alike
+            else:  # rows are contiguous in memory: use the same layout for the factors
                 seen = seen_slots(width, rows, self.dropout, generator, released.dtype).transpose(-1, -2)
             released = released * seen
         return [network(released) for network in self.networks]
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
-        """Draw all starting weights of member i from generators[i]."""
+        """Draw the initial weights of member i from generators[i]."""
         initialise(self, generators)
 
     def restart(self, index: int, generators: Sequence[torch.Generator]) -> list[nn.Parameter]:
-        """Initialise one network again, so that the encoder cannot settle against it; returns its parameters."""
+        """Re-initialise one network, so that the encoder cannot adapt to it permanently; returns its parameters."""
         initialise(self.networks[index], generators)
         return [p for name, p in self.networks[index].named_parameters() if STATISTICS not in name]
 

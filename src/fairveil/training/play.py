@@ -1,4 +1,4 @@
-"""The loop: J adversary steps, one encoder step, now and then an evaluation on validation rows."""
+"""The training loop: J adversary steps, one encoder step, and regular evaluations on validation rows."""
 
 import hashlib
 import time
@@ -16,13 +16,13 @@ from fairveil.training.game import Game
 from fairveil.training.history import History
 from fairveil.training.problem import Problem
 
-#: Seconds between checkpoints, at most, where rounds are long.
+#: Maximum seconds between checkpoints if rounds are long.
 _SAVED_EVERY = 300.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The chosen encoder of every member, and how it came about."""
+    """The chosen encoder of every member, and the history of the game."""
 
     encoder: Encoder
     history: History
@@ -41,9 +41,10 @@ def play(
 ) -> Outcome:
     """Play the game to its end and return each member's chosen encoder.
 
-    held_out, z: the (effective) rows that will verify the distortion and the normal quantile of their confidence bound;
-    they set how far inside the bound training aims. With `training.checkpoint`, the state is saved after the warm
-    start, after every round and at intervals between, and a game that was interrupted resumes exactly where it was.
+    held_out, z: the (effective) number of rows that will verify the distortion, and the normal quantile of their
+    confidence bound; they determine how far inside the bound training aims. With `training.checkpoint`, the state is
+    saved after the warm start, after every round and at intervals between, and an interrupted game resumes exactly
+    where it stopped.
     """
     game = Game(problem, seeds, device)
     train, validation = train.to(device), validation.to(device)
@@ -105,7 +106,7 @@ def _note(game: Game) -> str:
 def _fingerprint(
     problem: Problem, train: Rows, validation: Rows, verification: tuple[float, float], seeds: Seeds
 ) -> str:
-    """Tells games apart, so that a checkpoint is not continued with other data or settings."""
+    """Identifies a game, so that a checkpoint is not resumed with other data or settings."""
     digest = hashlib.sha256()
     for rows in (train, validation):
         for tensor in rows.tensors():

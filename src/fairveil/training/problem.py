@@ -1,4 +1,4 @@
-"""What a game is about: the players' aims and the bounds they keep."""
+"""The definition of a game: the players' objectives and the bounds."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ from fairveil.training.settings import Training
 
 @dataclass(frozen=True)
 class Target:
-    """What adversaries guess.
+    """A target that adversaries predict.
 
-    outputs: that an adversary needs. chance: the loss of the best guess that ignores the release.
+    outputs: the number of outputs of an adversary. chance: the loss of the best guess that ignores the release.
     """
 
     outputs: int
@@ -22,7 +22,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Task:
-    """A known task: the weight lambda of its loss, and the outputs its predictor needs."""
+    """A known task: the weight lambda of its loss, and the number of outputs of its predictor."""
 
     weight: float
     loss: Loss
@@ -31,10 +31,10 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """The game itself: who plays, for what, under which bounds.
+    """The definition of a game: its players, objectives and bounds.
 
-    targets: of adversaries, the joint value of S first. seeds: for each member the number of its seed; members of one
-    seed start from the same weights. training: with every field set.
+    targets: what adversaries predict, the joint value of S first. seeds: the seed number of each member; members with
+    the same number start from the same weights. training: with every field set.
     """
 
     architecture: Architecture
@@ -50,7 +50,7 @@ class Problem:
 
     @property
     def opponents(self) -> tuple[Opponent, ...]:
-        """The adversaries: for each target of S one of each shape."""
+        """The adversaries: for each target of S, one of each configured network."""
         return tuple(
             Opponent(hidden, target.outputs, number)
             for number, target in enumerate(self.targets)
@@ -59,5 +59,5 @@ class Problem:
 
     @property
     def members(self) -> int:
-        """How many encoders train at once."""
+        """How many encoders are trained at once."""
         return len(self.seeds)

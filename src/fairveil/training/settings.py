@@ -1,4 +1,4 @@
-"""How long and how hard the players of a game train."""
+"""Training settings."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any
 from fairveil._utils.errors import InputError, must_be
 from fairveil.encoders.layers import Layer
 
-#: A field that the caller left open. Typed as what it is once `completed` has filled it in.
+#: A field that the caller did not set. Typed as the value that `completed` fills in.
 UNSET: Any = None
 
 _DEFAULTS: dict[str, Any] = {
@@ -35,9 +35,9 @@ _DEFAULTS: dict[str, Any] = {
     "validation": 0.1,
     "held_out": 0.1,
 }
-#: Fields that say where and how a game runs, not which game it is.
+#: Fields that affect where a game runs, but not its result.
 _OF_THE_RUN = ("device", "checkpoint")
-#: The least value of each whole number.
+#: The minimum of each integer field.
 _LEAST = {
     "steps": 1,
     "batch_size": 2,
@@ -50,7 +50,7 @@ _LEAST = {
 
 @dataclass(frozen=True, repr=False)
 class Training:
-    """Settings of training. A field that is left out takes the default that suits the architecture.
+    """Training settings. Omitted fields default to values suited to the architecture.
 
     Parameters
     ----------
@@ -58,42 +58,42 @@ class Training:
         Encoder steps T.
     batch_size : int
     adversary_steps : int
-        J, adversary steps on fresh draws before every encoder step. A sampled release is drawn again from the same
-        minibatch; a release of soft vectors takes another minibatch.
+        J, adversary steps on fresh draws before every encoder step. A sampled release is redrawn from the same
+        minibatch; a release of soft vectors uses another minibatch.
     learning_rate, adversary_learning_rate : float
     adversary_hidden : tuple of tuples
-        The hidden layers of each adversary: whole numbers, and for images "conv20", a 3 x 3 convolution of 20 filters
-        with pooling.
+        The hidden layers of each adversary: integers, and for images "conv20", a 3 x 3 convolution with 20 filters and
+        pooling.
     adversary_dropout, adversary_decay : float
-        The chance that an adversary does not see a slot in training, and its weight decay, both against overfitting.
+        Input dropout and weight decay of adversaries, both against overfitting.
     adversary_normalise : bool
-        Batch norm in adversaries.
+        Whether adversaries use batch norm.
     restarts : int
-        How often one of the adversaries is initialised again, in turn.
+        How often one of the adversaries is re-initialised, in turn.
     softness : float
-        The encoder faces softness x log sum exp(advantage / softness), a soft maximum over adversaries (nats).
+        The encoder minimises softness x log sum exp(advantage / softness), a soft maximum over adversaries (nats).
     average : float
-        Weight of the past in the exponential average of the encoder that is released.
+        Decay of the exponential moving average of the encoder's weights, which is released.
     final_rate : float
-        Learning rates fall along a half cosine to this fraction.
+        Learning rates decay to this fraction along a half cosine.
     warm_up : float
-        The fraction of the steps over which the encoder's learning rate first rises: early adversaries are poor guides.
+        Learning-rate warm-up of the encoder, as a fraction of the steps: early adversaries give poor gradients.
     spending : float
-        What a unit of distortion within the budget is worth to the encoder, in units of the loss, so that the budget is
-        spent even where adversaries happen to find nothing.
+        The value to the encoder of a unit of distortion within the budget, in units of the loss, so that the budget is
+        used even where adversaries happen to find nothing.
     pretraining_steps : int
-        The most steps of a warm start, for encoders that have one. If only `steps` is given, in proportion to it.
+        Maximum steps of pretraining, for encoders that have it. If only `steps` is given, scaled in proportion to it.
     rounds : int
         How often the encoder is evaluated on validation rows.
     select_after : float
-        From which fraction of the steps an encoder may be kept; the latest within its budget is.
+        The fraction of the steps after which an encoder may be selected; the latest one within its budget is.
     validation, held_out : float
-        Fractions of the rows that choose the iterate and that bound its distortion.
+        Fractions of the rows used to select the iterate and to bound its distortion.
     per_column_adversaries : bool
-        With several sensitive columns, adversaries for each of them beside those for their joint value.
+        With several sensitive columns, adds adversaries for each column to those for their joint value.
     device : {"auto", "cpu", "cuda", "mps"}
     checkpoint : path, optional
-        Where to save the state of training; if the file is there, training resumes from it.
+        Where to save the state of training; if the file exists, training resumes from it.
     """
 
     steps: int = UNSET
@@ -131,7 +131,7 @@ class Training:
         return replace(self, **{**usual, **given})
 
     def __repr__(self) -> str:
-        """Only what is set."""
+        """Only the fields that are set."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         plain = {
             name: value for name, value in given.items() if value is not None and (name, value) != ("device", "auto")
@@ -139,7 +139,7 @@ class Training:
         return f"Training({', '.join(f'{name}={value!r}' for name, value in plain.items())})"
 
     def fingerprint(self) -> str:
-        """Tells settings apart, whatever the machine."""
+        """Identifies the settings, on any machine."""
         return repr(replace(self, device="auto", checkpoint=None))
 
     def __post_init__(self) -> None:
@@ -168,8 +168,8 @@ class Training:
             layers = isinstance(value, tuple) and all(isinstance(network, tuple) for network in value)
             right = layers and bool(value) and all(_is_layer(layer) for network in value for layer in network)
             expected = (
-                "a tuple of at least one network: tuples of whole numbers above 0 and, for images, of convolutions "
-                'such as "conv20", these first'
+                "a tuple of at least one network: tuples of whole numbers above 0, preceded for images by convolutions "
+                'such as "conv20"'
             )
         else:
             right, expected = isinstance(value, bool), "true or false"

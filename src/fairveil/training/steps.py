@@ -22,9 +22,9 @@ def panel_losses(
     generator: torch.Generator | None = None,
     importance: Tensor | None = None,
 ) -> Tensor:
-    """Mean loss of every network on a release: (members, networks). With a generator, in training (slots dropped).
+    """Mean loss of every network on a release: (members, networks). With a generator, dropout is applied.
 
-    importance: how much each row counts, (rows,), for releases from an alphabet that all rows share.
+    importance: how much each row counts, (rows,); only for releases from an alphabet shared by all rows.
     """
     atoms, weights = release.atoms, release.weights
     assert importance is None or (atoms is not None and atoms.dim() == 2)
@@ -52,10 +52,10 @@ def _means_over_own_atoms(
     targets: Sequence[Tensor],
     generator: torch.Generator | None,
 ) -> list[Tensor]:
-    """Mean loss of every network where each row has atoms of its own, exact over their draw: (members,) each.
+    """Mean loss of every network if each row has its own atoms, exact over their draw: (members,) each.
 
-    Members look at the same atoms and differ in how likely each is. An atom that equals the row's first one is not
-    looked at twice: where many rows have but one choice, that saves most of the work.
+    Members share the atoms and differ in their probabilities. An atom equal to the row's first one is not evaluated
+    again: where many rows have only one choice, that saves most of the work.
     """
     first, others = atoms[0], atoms[1:]
     differs = (others != first).any(dim=-1)
@@ -86,7 +86,7 @@ def _mean_over_atoms(loss: Loss, output: Tensor, weights: Tensor, target: Tensor
 
 
 def advantages_of(problem: Problem, losses: Tensor) -> Tensor:
-    """What each adversary gains over guessing from the prior, in units of the loss: (members, adversaries)."""
+    """The gain of each adversary over guessing from the prior, in units of the loss: (members, adversaries)."""
     chance = torch.tensor([problem.targets[o.target].chance for o in problem.opponents], device=losses.device)
     return chance - losses
 
@@ -94,14 +94,14 @@ def advantages_of(problem: Problem, losses: Tensor) -> Tensor:
 def strongest(advantage: Tensor, softness: float) -> Tensor:
     """A soft maximum over adversaries, never below 0: (members,).
 
-    Pushing an adversary's loss above chance earns nothing, because a fresh one would simply turn its answers round.
+    Pushing an adversary's loss above chance gains nothing, because a fresh adversary would simply invert its answers.
     """
     return softness * torch.logsumexp(advantage.clamp_min(0.0) / softness, dim=1)
 
 
 @dataclass(frozen=True)
 class Look:
-    """What those who look at a release make of it: the losses of adversaries and of predictors, (members, networks)."""
+    """The losses of adversaries and predictors on a release, (members, networks)."""
 
     adversaries: Tensor
     tasks: Tensor | None = None
@@ -109,7 +109,7 @@ class Look:
 
 @dataclass(frozen=True)
 class EncoderAim:
-    """The encoder's objective and what it is made of: objective (), violation and spread (members, constraints)."""
+    """The encoder's objective () and its parts: violation and spread (members, constraints)."""
 
     objective: Tensor
     violation: Tensor
@@ -124,8 +124,8 @@ def encoder_aim(
     rows, spread = distortion_of(problem, release, batch.x)
     violation = problem.bounds.violation(rows.mean(dim=1), aim)
     total = leak + problem.constraint.term(state, violation)
-    # Within the bound, distortion is worth a little by itself: where adversaries happen to find nothing, the budget is
-    # spent all the same. At the bound this only raises its price by as much.
+    # Within the bound, distortion has a small value of its own, so that the budget is used even where adversaries
+    # happen to find nothing. At the bound this only raises the multiplier by the same amount.
     total = total - problem.training.spending * violation.sum(dim=1)
     if look.tasks is not None:
         weights = torch.tensor([task.weight for task in problem.tasks], device=look.tasks.device)
@@ -134,20 +134,20 @@ def encoder_aim(
 
 
 def distortion_of(problem: Problem, release: ReleasedBatch, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Distortion of each row, averaged over the draw: (members, rows, constraints); and its deviation over rows as
-    held-out rows will show it: (members, constraints).
+    """Distortion of each row, averaged over the draw: (members, rows, constraints); and its standard deviation over
+    rows as expected on held-out rows: (members, constraints).
     """
     if release.atoms is not None and release.atoms.dim() == 3 and release.weights is not None:
         assert isinstance(problem.distortion, Distortion)
         each = problem.bounds.of_rows(problem.distortion.of_atoms(release.atoms, x))
         rows = torch.einsum("ark,mra->mrk", each, release.weights)
-        # What is verified is a mean over a few draws, so that a part of their own spread is left.
+        # Verification averages over a few draws, so part of their own variance remains.
         expected = rows.detach()
         within = torch.einsum("ark,mra->mrk", each.detach().square(), release.weights.detach()) - expected.square()
         return rows, (expected.var(dim=1) + within.clamp_min(0.0).mean(dim=1) / DRAWS).sqrt()
     rows = problem.bounds.of_rows(problem.distortion.expected(release, x))
     if release.squares is None:
         return rows, rows.detach().std(dim=1)
-    # A closed form has no spread of its own; the draws that will be verified have.
+    # A closed form has no variance of its own; the draws that will be verified have.
     drawn = problem.distortion.expected(replace(release, squares=None), x)
     return rows, problem.bounds.of_rows(drawn).detach().std(dim=1)
