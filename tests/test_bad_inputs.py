@@ -199,7 +199,7 @@ def test_targets(target, message):
         ({"budgets": 1.0}, "'budgets'"),
         ({"budgets": [1.0, -1.0]}, "'budget'"),
         ({"budgets": [1.0, 1.0]}, "twice"),
-        ({"budgets": [1.0, {"categorical": 1.0, "continuous": 1.0}]}, "one form"),
+        ({"budgets": [1.0, {"categorical": 1.0, "continuous": 1.0}]}, "the same form"),
         ({"budgets": [50.0], "n_seeds": 0}, "'n_seeds'"),
         ({"estimator": fv.Quantiser()}, "'estimator'"),
     ],

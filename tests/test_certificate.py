@@ -186,7 +186,7 @@ def test_cells_release_valid_representatives_and_can_be_certified(coded, tmp_pat
         loaded.certify(x[4000:], sensitive_features=s[4000:])
     vouched = loaded.certify(x[4000:], sensitive_features=s[4000:], unseen_rows=True)
     assert vouched.bound == pytest.approx(made.bound)
-    assert "caller's word" in vouched.evidence
+    assert "caller states" in vouched.evidence
 
 
 def test_a_group_without_rows_leaves_nothing_to_certify(coded):

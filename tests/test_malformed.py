@@ -257,7 +257,7 @@ def test_schemas_that_cannot_be_used(made, tmp_path, capsys, monkeypatch, name):
         (["frontier", "people.csv", "-s", "sex", "-o", "people.csv"], "is a file"),
         (["frontier", "people.csv", "-s", "sex", "--target", "age", "-o", "f"], "'age'"),
         (["inspect", "people.csv", "-s", "age"], "no column 'age'"),
-        (["inspect", "people.csv", "-s", "sex", "-o", "sex.veil"], "exists already"),
+        (["inspect", "people.csv", "-s", "sex", "-o", "sex.veil"], "already exists"),
         (["audit", "people.csv", "--original", "people.csv", "-s", "sex"], "not known"),
         (["audit", "people.csv", "--original", "people.csv"], "--sensitive"),
         (["certify", "people.csv", "--veil", "sex.veil"], "matrix"),

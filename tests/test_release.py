@@ -325,7 +325,7 @@ def test_images_are_released_without_names_times_or_metadata(tmp_path):
             assert not image.info
             assert image.size == (8, 8)
     assert card["release"]["rows"] == 60
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         release_file(folder, tmp_path / "face.veil", tmp_path / "out", QUIET, labels)
     with pytest.raises(InputError, match=r"100 % of these images"):
         release_file(folder, tmp_path / "face.veil", tmp_path / "twice", QUIET, labels)

@@ -209,7 +209,7 @@ def test_damaged_signatures_and_keys(signed, content):
     (place / "odd.pub").write_text(content)
     with pytest.raises(InputError, match="not a public Ed25519 key"):
         check_signature(place / "sex.veil", place / "odd.pub")
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         make_key(place / "curator.key")
 
 

@@ -59,7 +59,7 @@ def inspect(
     Example: `fairveil inspect adult.csv --sensitive sex -o schema.yaml`
     """
     if output is not None and output.exists():
-        raise InputError(f"{output} exists already, perhaps with roles that you edited. Name another file.")
+        raise InputError(f"{output} already exists, perhaps with roles that you edited. Name another file.")
     found = workflows.inspect_file(workflows.open_table(file), split_names(sensitive, file))
     if output is not None:
         write_atomic(output, found.to_yaml().encode())

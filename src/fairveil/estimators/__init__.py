@@ -1,4 +1,4 @@
-"""scikit-learn estimators: the way most callers meet the game."""
+"""scikit-learn estimators: the main interface."""
 
 from fairveil.estimators.classifier import FairClassifier
 from fairveil.estimators.encoder import FairEncoder

@@ -1,4 +1,4 @@
-"""What every estimator on tables shares: reading the caller's input under scikit-learn's checks."""
+"""Common to all estimators on tables: reading the caller's input with scikit-learn's checks."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
                 raise InputError("Found array with 0 sample(s) while a minimum of 1 is required: X has no rows.")
             return table
         array = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
-        # An array for an estimator that was fitted on a frame is read by position, as scikit-learn does.
+        # An array passed to an estimator fitted on a frame is read by position, as in scikit-learn.
         return read_table(array, names=None if reset else getattr(self, "feature_names_in_", None))
 
     def __sklearn_tags__(self) -> Any:

@@ -43,52 +43,52 @@ from fairveil.veil import Veil
 
 Fairness = Literal["demographic_parity", "equalized_odds"]
 _FAIRNESS = ("demographic_parity", "equalized_odds")
-#: A prediction that costs less than this share of the way from the best to the worst is a good one: where others are
-#: rare, the bound on the loss counts them exactly.
+#: A prediction whose loss is below this share of the way from the best to the worst is a good one: if others are rare,
+#: the bound on the loss counts them exactly.
 _GOOD = 0.05
 
 
 class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
-    """A classifier whose predictions say as little of S as a bound on their loss allows.
+    """A classifier whose predictions reveal as little about S as a bound on their loss allows.
 
     For each row one of a few soft predictions (`scores_`) is drawn. The draw is learned in the constrained game of
-    `eq:Opt-fairClassifier-EO`: adversaries guess S from the soft prediction (for equalized odds: knowing Y as well),
-    and the mean loss of the predictions must not exceed `max_loss`.
+    `eq:Opt-fairClassifier-EO`: adversaries predict S from the soft prediction (for equalized odds, also given Y), and
+    the mean loss of the predictions must not exceed `max_loss`.
 
     Parameters
     ----------
     fairness : {"demographic_parity", "equalized_odds"}
         Predictions independent of S, or independent of S among rows with the same true label.
     max_loss : float
-        Epsilon, the bound on the mean loss, in nats for log-loss. The less, the better the predictions and the less
-        fair. A bound that held-out rows do not confirm is not met.
+        Epsilon, the bound on the mean loss, in nats for log-loss. Smaller values give better but less fair predictions.
+        A bound that held-out rows do not confirm is not met.
     loss : {"log", "zero_one"} or AlphaLoss
-        Of the predictions. "zero_one" bounds the error rate itself; what is drawn is then a label, and nothing softer.
+        Loss of the predictions. "zero_one" bounds the error rate itself; a label is drawn then, not a soft prediction.
     adversary_loss : {"log", "zero_one"} or AlphaLoss
     sees_sensitive : bool
-        Whether the classifier is shown S beside X, in `fit` and in `predict`.
+        Whether the classifier sees S in addition to X, in `fit` and in `predict`.
     balanced : bool
-        Whether all groups of S (for equalized odds: all pairs of S and Y) count the same to adversaries, whatever their
-        size. Gaps such as ΔEO ask for that; the paper's game counts rows.
+        Whether all groups of S (for equalized odds: all pairs of S and Y) have equal weight in the adversaries' losses,
+        whatever their size. Gaps such as ΔEO call for that; the paper's game weights rows equally.
     unmet : {"raise", "warn"}
         What `fit` does if the bound is not met.
     hidden : tuple of int
         Hidden layers of the network.
     sensitive_columns, schema, constraint, handle_unknown, training, confidence, verbose, random_state :
         As in `FairEncoder`. With an int, the same table gets the same draw every time; with None every call draws
-        again. What was hidden is one draw per row: hand on one only, and take labels from the soft predictions that
-        were handed on.
+        again. Only one draw per row is protected: publish one only, and derive labels from the published soft
+        predictions.
 
     Attributes
     ----------
     classes_ : array
         The labels.
     scores_ : array
-        The soft predictions that can be made, (scores, classes).
+        The available soft predictions, (scores, classes).
     loss_ : Achieved
-        Mean loss of held-out rows and its upper confidence bound.
+        Mean loss on held-out rows and its upper confidence bound.
     history_ : History
-        What happened in training.
+        The course of training.
 
     Raises
     ------
@@ -137,7 +137,7 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, sample_weight: Any = None) -> Self:
-        """Learn to predict y from X without telling `sensitive_features`.
+        """Learn to predict y from X without revealing `sensitive_features`.
 
         Parameters
         ----------
@@ -146,11 +146,11 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         y : array
             The labels.
         sensitive_features : array or table
-            S, one or several columns, unless `sensitive_columns` or the schema says where it is in X.
+            S, one or several columns, unless `sensitive_columns` or the schema identifies it in X.
         sample_weight : array, optional
             How many rows of the population each row stands for.
         """
-        for name in ("veil_", "scores_", "loss_", "history_"):  # a fit that fails must not leave an older one behind
+        for name in ("veil_", "scores_", "loss_", "history_"):  # a failed fit must not leave old results
             self.__dict__.pop(name, None)
         [trained] = self._train(X, y, sensitive_features, sample_weight, [self.max_loss], [0])
         if self.unmet == "raise" and not trained.achieved.met:
@@ -163,7 +163,7 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         self, X: Any, y: Any, sensitive_features: Any, sample_weight: Any, budgets: Sequence[Any],
         numbers: Sequence[int],
     ) -> list[Trained]:  # fmt: skip
-        """Train a classifier for each pair of a bound on the loss and the number of a seed, all in one game."""
+        """Train a classifier for each pair of a loss bound and a seed number, all in one game."""
         settings, prediction, adversary = Settings.of(self), *self._losses()
         bounds = [_bound(value) for value in budgets]
         table = self._read(X, reset=True)
@@ -187,7 +187,7 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         cost = PredictionLoss(scores, prediction)
         if min(bounds) <= cost.least:
             raise InputError(
-                f"max_loss must exceed {cost.least:.3g}, the loss of a sure prediction that is right. "
+                f"max_loss must exceed {cost.least:.3g}, the loss of the most confident correct prediction. "
                 f"Got {min(bounds):g}."
             )
         prepared = self._with_truth(prepared, truth, adversary)
@@ -233,7 +233,7 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         return self.fairness == "equalized_odds"
 
     def _with_truth(self, prepared: Prepared, truth: Tensor, adversary: AlphaLoss) -> Prepared:
-        """Rows that end in the true label, one-hot, and what adversaries achieve without any prediction."""
+        """Rows that end with the true label, one-hot, and the adversaries' losses without any prediction."""
         one_hot = torch.nn.functional.one_hot(truth, len(self.classes_)).to(prepared.rows.x.dtype)
         secrets, given = prepared.rows.secrets, truth if self._odds else torch.zeros_like(truth)
         weight = torch.ones(len(truth)) if prepared.rows.weight is None else prepared.rows.weight.float()
@@ -247,7 +247,7 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         return replace(prepared, rows=rows, targets=targets)
 
     def _read(self, X: Any, *, reset: bool) -> Table:
-        # No table is given back, so that numbered columns (`pd.DataFrame(array)`) may go by the text of their number.
+        # No table is returned, so numbered columns (`pd.DataFrame(array)`) can be named by their numbers.
         if isinstance(X, pd.DataFrame) and len(X.columns) and all(isinstance(c, (int, np.integer)) for c in X.columns):
             validate_data(self, X, reset=reset, skip_check_array=True)
             return read_table(X.set_axis([f"x{name}" for name in X.columns], axis=1))
@@ -263,7 +263,7 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         return self
 
     def _point(self) -> dict[str, Any]:
-        """What a frontier tells of this fitted classifier."""
+        """The row of this fitted classifier in a frontier."""
         achieved = self.loss_
         return {
             "loss": achieved.mean,
@@ -281,27 +281,27 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         return self.veil_.table_schema
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> NDArray[Any]:
-        """A label for each row: the likeliest under the soft prediction that was drawn for it."""
+        """A label for each row: the most likely one under the soft prediction drawn for it."""
         chosen = self.predict_proba(X, sensitive_features=sensitive_features).argmax(axis=1)
         return np.asarray(self.classes_[chosen])
 
     def predict_proba(self, X: Any, *, sensitive_features: Any = None) -> NDArray[np.float64]:
-        """The soft prediction drawn for each row, (rows, classes): all that may be handed on, and all that is fair."""
+        """The soft prediction drawn for each row, (rows, classes): only this is fair and may be published."""
         x, shown, source = self._encode(X, sensitive_features)
         drawn = self.veil_.values(x, shown, source).argmax(dim=1).numpy()
         return np.asarray(self.scores_[drawn])
 
     def label_chances(self, X: Any, *, sensitive_features: Any = None) -> NDArray[np.float64]:
-        """How likely `predict` is to give each label, (rows, classes), over its own draw.
+        """The probability that `predict` returns each label, (rows, classes), over its own draw.
 
-        For looking at the classifier, not for handing on: only what is drawn was hidden from adversaries.
+        For inspection, not for publication: only the draw is protected from adversaries.
         """
         x, shown, source = self._encode(X, sensitive_features)
         chances = self.veil_.release(x, shown, source).probabilities.double().numpy()
         return np.asarray(chances @ np.eye(len(self.classes_))[self.scores_.argmax(axis=1)])
 
     def save(self, path: str | Path) -> None:
-        """Write a `.veil` file, as `FairEncoder.save`; read it with `fairveil.load`."""
+        """Write a `.veil` file, like `FairEncoder.save`; read it with `fairveil.load`."""
         from fairveil.estimators.saving import save  # it knows every kind of estimator
 
         check_is_fitted(self, "veil_")
@@ -321,7 +321,7 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         return self.veil_.codec.encode(table.arrow), self.veil_.shown(len(table), secret), source
 
     def get_metadata_routing(self) -> Any:
-        """Who asks for `sensitive_features`: `fit`, and predictions only if the classifier sees S."""
+        """Which methods request `sensitive_features`: `fit`, and predictions only if the classifier sees S."""
         routing = super().get_metadata_routing()
         if not self.sees_sensitive:
             for method in ("predict", "predict_proba", "score"):
@@ -336,7 +336,7 @@ def _bound(value: Any) -> float:
 
 
 def unmet_loss(achieved: Achieved) -> str:
-    """Which bound does not hold, by how much, and what to do."""
+    """The message for a bound that does not hold: by how much, and what to do."""
     few = " There are too few held-out rows to verify any bound." if achieved.rows < FEWEST_ROWS else ""
     return (
         f"The loss of {achieved.rows} held-out rows is {achieved.mean:.4g}, at most {achieved.upper:.4g} with "
@@ -346,8 +346,8 @@ def unmet_loss(achieved: Achieved) -> str:
 
 
 def _alike(secret: Tensor, given: Tensor, weight: Tensor) -> Tensor:
-    """What a row counts beyond its weight if every pair of S and `given` that occurs is to count as much as any other;
-    1 on average.
+    """Importance of each row, with mean 1 under the weights, such that every pair of S and `given` that occurs counts
+    equally.
     """
     pair = given * (int(secret.max()) + 1) + secret
     sizes = torch.bincount(pair, weight)
@@ -356,7 +356,7 @@ def _alike(secret: Tensor, given: Tensor, weight: Tensor) -> Tensor:
 
 
 def _chance(loss: Loss, secret: Tensor, given: Tensor, mass: Tensor) -> float:
-    """The least loss of an adversary that sees no prediction, but knows `given`. mass: what each row counts."""
+    """The minimum loss of an adversary that sees no prediction, but `given`. mass: the weight of each row."""
     total = 0.0
     for value in range(int(given.max()) + 1):
         part = given == value

@@ -1,4 +1,4 @@
-"""The distortion of a release on held-out rows, as it would be written, and what of it no encoder can avoid."""
+"""The distortion of a release on held-out rows, as written, and the part of it that no encoder can avoid."""
 
 from dataclasses import dataclass, replace
 
@@ -18,17 +18,18 @@ from fairveil.objectives.released import ReleasedBatch
 from fairveil.training.confidence_bound import DRAWS, FEWEST_ROWS, Achieved, upper_bound
 from fairveil.veil import Veil
 
-#: The share of a budget that training may always spend, although less is left of it: then the budget is not met.
+#: The share of a budget that training may always spend, even if less remains: the budget is then not met.
 _LEAST_LEFT = 0.1
 
 
 @dataclass(frozen=True)
 class Floor:
-    """What each row costs if its categories and bins are released as they are, and what training does not see of it.
+    """The cost of each row if its categories and bins are released unchanged, and the part of it invisible to training.
 
-    A few rows of a heavy tail pay for most of it, and held-out rows may have none of them. So it is counted on all
-    rows, and held-out rows tell only what is spent beyond. rows: (rows, 2), by kind. mean: of all rows. unseen: of
-    that, what numbers beyond the ranges and categories that are not listed cost: an encoded row does not show it.
+    A few rows of a heavy tail cause most of it, and held-out rows may contain none of them. It is therefore measured on
+    all rows, and held-out rows measure only what is spent beyond it. rows: (rows, 2), by kind. mean: over all rows.
+    unseen: the part of it due to numbers outside the ranges and unlisted categories, which an encoded row does not
+    show.
     """
 
     rows: Tensor
@@ -37,7 +38,7 @@ class Floor:
 
     @classmethod
     def of(cls, prepared: Prepared, distortion: Distortion) -> "Floor":
-        """Of all rows; nothing for images, and for distortions that do not add up over columns."""
+        """Over all rows; zero for images, and for distortions that are not sums over columns."""
         count = len(prepared.rows)
         if prepared.original is prepared.rows.x or not distortion.is_additive:  # nothing is lost by encoding
             zero = torch.zeros(len(KINDS), dtype=torch.float64)
@@ -53,12 +54,12 @@ class Floor:
         return cls(each, (share * each).sum(dim=0), (share * (each - torch.cat(seen))).sum(dim=0))
 
     def take(self, index: Tensor) -> "Floor":
-        """Only these rows; the means stay those of all."""
+        """Only these rows; the means remain those of all rows."""
         return replace(self, rows=self.rows[index])
 
 
 def left_to_spend(bounds: Bounds, floor: Floor) -> Bounds:
-    """What training may spend of the budgets: less what it does not see. One that is out of reach ends as not met."""
+    """What training may spend of the budgets: less what it does not see. A budget out of reach ends as not met."""
     unseen = bounds.of_rows(floor.unseen.float().unsqueeze(0))[0]
     return replace(bounds, values=torch.maximum(bounds.values - unseen.clamp_min(0.0), _LEAST_LEFT * bounds.values))
 
@@ -71,10 +72,10 @@ def _lost_message(prepared: Prepared, total: float) -> str:
     for i, column in enumerate(layout.numbers):
         costs[column.name] = costs.get(column.name, 0.0) + float(apart[layout.group_width + i])
     worst = [f"{name!r} ({cost:.3g})" for name, cost in sorted(costs.items(), key=lambda c: -c[1])[:3] if cost > 0]
-    columns = f" Numbers beyond the ranges and rare values cost most in {', '.join(worst)}." if worst else ""
+    columns = f" Numbers outside the ranges and rare values cost most in {', '.join(worst)}." if worst else ""
     return (
-        f"Rows that keep their categories and bins cost {total:.3g} already, before anything is hidden, which is all "
-        f"of the budget.{columns} Raise the budget, widen 'lower' and 'upper' of these columns in the schema, or group "
+        f"Rows that keep their categories and bins already cost {total:.3g}, before anything is hidden, which uses up "
+        f"the budget.{columns} Raise the budget, widen 'lower' and 'upper' of these columns in the schema, or merge "
         "their rare values."
     )
 
@@ -92,9 +93,9 @@ def measure(
 ) -> Achieved:
     """Mean distortion of held-out rows as they would be written, and its upper confidence bound.
 
-    Each row is released several times and its distortions averaged: the mean is the same, and the bound is not widened
-    by the luck of a single draw. What rows cost that keep their categories and bins is known from all fitted rows
-    (floor); what is spent beyond that is bounded from these.
+    Each row is released several times and its distortions averaged: the mean stays the same, but the bound is not
+    widened by the randomness of a single draw. The cost of rows that keep their categories and bins is known from all
+    fitted rows (floor); what is spent beyond that is bounded from these rows.
     """
     generator = seeds.torch()
     draws, changed = [], []
@@ -125,21 +126,21 @@ def _as_written(veil: Veil, rows: Rows, original: Tensor, generator: torch.Gener
     release = veil.release(rows.x, rows.sensitive, generator)
     if not veil.encoder.signature.sampled:
         return release
-    values = veil.codec.as_written(release.values)  # what counts is the table
-    # A kept number is released to its last digit, which a tensor does not hold.
+    values = veil.codec.as_written(release.values)  # the written table counts
+    # A kept number is released exactly, while a tensor rounds it.
     kept = torch.from_numpy(veil.schema.layout.kept)
     return replace(release, drawn=torch.where(kept, original, values) if kept.any() else values)
 
 
 def _changed(released: Tensor, x: Tensor, grouped: slice) -> Tensor:
-    """In which rows a category or a bin is another one; in rows without either, any number: (rows,)."""
+    """Which rows changed a category or a bin; in rows without either, any number: (rows,)."""
     inside = grouped if grouped.stop else slice(None)
     return (released[:, inside] != x[:, inside]).any(dim=1)
 
 
 def refuse_unreachable(prepared: Prepared, distortion: Distortion, bounds: Bounds, floor: Floor, held_out: int) -> None:
-    """Raise BudgetNotMet, before any training, where none of the budgets can be met: rows cost as much before anything
-    is hidden, or held-out rows are too few to verify it.
+    """Raise BudgetNotMet before training if none of the budgets can be met: rows cost as much before anything is
+    hidden, or there are too few held-out rows to verify it.
     """
     lost = bounds.of_rows(floor.mean.float().unsqueeze(0))[0]
     if bool((lost >= bounds.values).any(dim=1).all()):
@@ -159,7 +160,7 @@ def refuse_unreachable(prepared: Prepared, distortion: Distortion, bounds: Bound
 
 
 def unmet_message(achieved: Achieved) -> str:
-    """Which bound does not hold, by how much, and what to do."""
+    """The message for bounds that do not hold: by how much, and what to do."""
     broken = [("distortion", achieved), *((f"{kind} distortion", part) for kind, part in achieved.parts.items())]
     lines = [
         f"the {name} of {part.rows} held-out rows is {part.mean:.4g}, at most {part.upper:.4g} with confidence "

@@ -50,59 +50,59 @@ from fairveil.veil import Veil
 
 
 class FairEncoder(TableTransformer):
-    """A randomized encoder that hides S in X, no further than `budget` from the original.
+    """A randomized encoder that hides S in X, with a distortion of at most `budget`.
 
     Parameters
     ----------
     budget : float or dict
         D, the bound on the mean distortion of a row; or {"categorical": ..., "continuous": ...}, one for each kind.
-        With the default distortion it is the expected number of categorical values changed plus the squared change
-        of the numbers in units of their standard deviation.
+        With the default distortion it is the expected number of changed categorical values plus the squared change of
+        the numbers in units of their standard deviation.
     architecture : str, Architecture, module or callable
-        "auto", or the name or configuration of an encoder. `Transport` moves whole records towards one group of S,
-        along optimal matchings; it needs sees_sensitive=True, an S of classes, and numbers with bins. `FeedForward` is
-        the paper's network. `Partition` releases one of `n_cells` records, with borders between them that each group of
-        S has of its own: for many groups and many numbers. `Matrix` is a channel over a small alphabet, which can be
-        certified. `Gaussian` adds noise to numbers. For images: `FeedForward`, `TransposedConv`, `NoisyAutoencoder`.
-        A module, or a callable f(inputs, outputs) that makes one, is your own network. "auto" takes transport where S
-        has two large groups, the autoencoder for large images, and else the feed-forward network.
+        "auto", or the name or configuration of an encoder. `Transport` moves complete records towards one group of S,
+        along optimal matchings; it needs sees_sensitive=True, a discrete S, and numbers with bins. `FeedForward` is the
+        paper's network. `Partition` releases one of `n_cells` records, with separate borders between them for each
+        group of S: for many groups and many numbers. `Matrix` is a channel over a small alphabet, which can be
+        certified. `Gaussian` adds noise to numbers. For images: `FeedForward`, `TransposedConv`, `NoisyAutoencoder`. A
+        module, or a callable f(inputs, outputs) that returns one, is your own network. "auto" uses transport if S has
+        two large groups, the autoencoder for large images, and otherwise the feed-forward network.
     loss : {"log", "squared", "zero_one"} or AlphaLoss
         The adversary's loss. "squared" is for a continuous S.
     distortion : {"auto", "hamming", "squared", "cross_entropy"} or callable(released, original)
     constraint : {"augmented_lagrangian", "penalty"}, AugmentedLagrangian or Penalty
     sees_sensitive : bool
-        Whether the encoder is shown S beside X, in `fit` and in `transform`.
+        Whether the encoder sees S in addition to X, in `fit` and in `transform`.
     release : {"sampled", "probabilities"}
         Valid records, or the paper's soft vectors, which leak (see docs/results.md).
     target_weight : float
-        Lambda of `eq:generalopt-oneApp`: the weight of predicting `y` from the release. 0: no task is known.
+        Lambda of `eq:generalopt-oneApp`: the weight of predicting `y` from the release. 0: no known task.
     sensitive_columns : list of names or positions, optional
         Sensitive columns inside X, instead of `sensitive_features`; they are not released.
     schema : Schema, optional
         Roles, kinds and ranges of the columns; inferred from X when absent.
     handle_unknown : {"error", "most_frequent"}
-        How `transform` treats a category that was not there in `fit`.
+        How `transform` treats a category that did not occur in `fit`.
     training : Training, optional
-        Settings that differ from those that suit the architecture: `Training(steps=2000)` changes the steps alone.
+        Overrides of the architecture's default settings: `Training(steps=2000)` changes only the steps.
     unmet : {"raise", "warn"}
         What `fit` does if the bound on the distortion does not hold on held-out rows. With "warn" the encoder is fitted
-        all the same, and `distortion_.met` is False.
+        anyway, and `distortion_.met` is False.
     confidence : float
-        Of the upper bound on the distortion.
+        Confidence of the upper bound on the distortion.
     verbose : bool
         Show progress: a bar on a terminal, plain lines elsewhere.
     random_state : int, numpy generator or None
-        Rules training and `transform`: with an int every `transform` of the same table is the same draw, so that no
-        noise can be averaged away; with None each one is drawn from the operating system's entropy.
+        Controls training and `transform`: with an int every `transform` of the same table is the same draw, so that
+        noise cannot be averaged out; with None each one is drawn from the operating system's entropy.
 
     Attributes
     ----------
     veil_ : Veil
         The frozen encoder with its schema.
     schema_ : Schema
-        Of the fitted table.
+        The schema of the fitted table.
     history_ : History
-        What happened in training.
+        The course of training.
     distortion_ : Achieved
         Mean distortion of held-out rows as released, and its upper confidence bound.
 
@@ -162,12 +162,12 @@ class FairEncoder(TableTransformer):
         y : array or table, optional
             The known task or tasks; used only with `target_weight`.
         sensitive_features : array or table
-            S, one or several columns, unless `sensitive_columns` or the schema says where it is in X.
+            S, one or several columns, unless `sensitive_columns` or the schema identifies it in X.
         sample_weight : array, optional
-            How many rows of the population each row stands for. The leak and the distortion are then means over that
-            population; bins, ranges and units of the schema stay those of the rows.
+            How many rows of the population each row stands for. Leakage and distortion are then means over that
+            population; bins, ranges and units of the schema remain those of the rows.
         """
-        for name in ("veil_", "distortion_", "history_"):  # a fit that fails must not leave an older veil behind
+        for name in ("veil_", "distortion_", "history_"):  # a failed fit must not leave an old veil
             self.__dict__.pop(name, None)
         [trained] = self._train(X, y, sensitive_features, sample_weight, [self.budget], [0])
         if self.unmet == "raise" and not trained.achieved.met:
@@ -180,7 +180,7 @@ class FairEncoder(TableTransformer):
         self, X: Any, y: Any, sensitive_features: Any, sample_weight: Any, budgets: Sequence[Budget],
         numbers: Sequence[int],
     ) -> list[Trained]:  # fmt: skip
-        """Train an encoder for each pair of a budget and the number of a seed, all in one game."""
+        """Train an encoder for each pair of a budget and a seed number, all in one game."""
         settings = Settings.of(self)
         architecture = make_architecture(self.architecture)
         prepared = self._prepare(X, y, sensitive_features, sample_weight, settings, architecture)
@@ -191,7 +191,7 @@ class FairEncoder(TableTransformer):
             raise InputError(must_be(settings.owner, "release", "'sampled' or 'probabilities'", self.release))
         distortion = make_distortion(self.distortion, layout, self.release)
         if distortion.custom is not None and bounds.names != ("total",):
-            raise InputError("A distortion function gives one number per row, so the budget must be one number too.")
+            raise InputError("A distortion function returns one number per row, so the budget must be one number too.")
         sensitive = prepared.sensitive
         seen = 0 if prepared.rows.sensitive is None else sensitive.width
         signature = Signature(layout, self.release, seen, sensitive.discrete)
@@ -239,7 +239,7 @@ class FairEncoder(TableTransformer):
             handle_unknown=self.handle_unknown,
             weights=read_weights(sample_weight, len(batch)),
         )
-        # Only tables can be certified, and only for that it matters which rows were fitted.
+        # Only certification depends on which rows were fitted, and only tables can be certified.
         self._fitted_rows = FittedRows.of(prepared.original) if prepared.schema.columns else None
         return prepared
 
@@ -259,7 +259,7 @@ class FairEncoder(TableTransformer):
         return self
 
     def _point(self) -> dict[str, Any]:
-        """What a frontier tells of this fitted encoder."""
+        """The row of this fitted encoder in a frontier."""
         achieved = self.distortion_
         return {
             "distortion": achieved.mean,
@@ -278,7 +278,7 @@ class FairEncoder(TableTransformer):
         return self.veil_.schema
 
     def transform(self, X: Any, *, sensitive_features: Any = None) -> Any:
-        """A censored copy of X: the same kind of table, columns, types and categories; or images like those given.
+        """A censored copy of X: the same kind of table, columns, types and categories; or images like the input.
 
         Parameters
         ----------
@@ -301,7 +301,7 @@ class FairEncoder(TableTransformer):
         return self.transform(X, sensitive_features=shown)
 
     def get_metadata_routing(self) -> Any:
-        """Who asks for `sensitive_features`: `fit`, and `transform` only if the encoder sees S."""
+        """Which methods request `sensitive_features`: `fit`, and `transform` only if the encoder sees S."""
         routing = super().get_metadata_routing()
         if not self.sees_sensitive:
             routing.transform.requests.pop("sensitive_features", None)
@@ -312,10 +312,10 @@ class FairEncoder(TableTransformer):
     ) -> Certificate:
         """Bound ΔDemP (with `y`, every ΔEO) of any predictor on this encoder's release, from rows it was not fitted on.
 
-        For a finite release only. The channel of `Matrix` is known exactly, and what is left to chance are the rows; of
-        `Partition` one draw of each row is counted. Rows that equal fitted ones more often than chance are
-        refused. unseen_rows: vouch that none of these rows was used in training, where that cannot be told: in tables
-        of few categories, or after loading from a file.
+        Only for finite releases. The channel of `Matrix` is known exactly, so only the rows are random; for `Partition`
+        one draw of each row is counted. Rows that equal fitted ones more often than by chance are rejected.
+        unseen_rows: assert that none of these rows was used in training, where that cannot be checked: for tables of
+        few categories, or after loading from a file.
         """
         check_is_fitted(self, "veil_")
         encoder, fitted = self.veil_.encoder, getattr(self, "_fitted_rows", None)
@@ -329,8 +329,8 @@ class FairEncoder(TableTransformer):
             raise InputError(f"Columns with the role 'pass' ({', '.join(map(repr, passed))}) are released unseen: "
                              "nothing can be certified of a release that holds them. Drop them.")  # fmt: skip
         if fitted is None and not unseen_rows:
-            raise InputError("This encoder was read from a file, which holds no rows: whether these were used in "
-                             "training cannot be told. If they were not, say so with unseen_rows=True.")  # fmt: skip
+            raise InputError("This encoder was read from a file, which holds no rows: it is unknown whether these "
+                             "were used in training. If they were not, pass unseen_rows=True.")  # fmt: skip
         table = self._read(X, reset=False)
         secret = read_columns(sensitive_features, "sensitive")
         if secret.num_rows != len(table):
@@ -338,7 +338,7 @@ class FairEncoder(TableTransformer):
         rows = self.veil_.codec.encode_rows(table.arrow)
         x = rows.x
         if unseen_rows or fitted is None:
-            evidence = f"{len(table):,} rows; that none of them was used in training is the caller's word."
+            evidence = f"{len(table):,} rows; the caller states that none of them was used in training."
         else:
             evidence = fitted.refuse(rows.original)
         names = [" & ".join(map(repr, value)) for value in self.veil_.sensitive.joint_values()]
@@ -348,7 +348,7 @@ class FairEncoder(TableTransformer):
             each = np.broadcast_to(exact, (len(names), *exact.shape[1:]))
             transition = dict(zip(names, each, strict=True))
         else:
-            # One draw, which these rows fix: of several draws the best could be picked, and would prove nothing.
+            # One draw, determined by these rows: the best of several draws could be picked, and would prove nothing.
             source = draw_source(0, type(self).__name__, table, secret)
             x = self.veil_.values(x, self.veil_.shown(len(table), secret), source)
         groups = np.array(names)[self.veil_.sensitive.classes_of(secret).numpy()]
@@ -364,7 +364,7 @@ class FairEncoder(TableTransformer):
         )
 
     def __getstate__(self) -> Any:
-        """Without the hashes of the fitted rows: they stay in memory."""
+        """Without the hashes of the fitted rows, which stay in memory."""
         return {name: value for name, value in super().__getstate__().items() if name != "_fitted_rows"}
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
@@ -375,8 +375,8 @@ class FairEncoder(TableTransformer):
     def save(self, path: str | Path) -> None:
         """Write a `.veil` file: a manifest, weights and a SHA-256. No code, no rows; read it with `fairveil.load`.
 
-        A distortion function of your own is code, so it is not kept; nor are `verbose`, `random_state` and where
-        training ran. The manifest does hold the schema: names, categories and ranges of the columns.
+        A custom distortion function is code, so it is not stored; nor are `verbose`, `random_state` and the training
+        device and checkpoint path. The manifest does contain the schema: names, categories and ranges of the columns.
         """
         check_is_fitted(self, "veil_")
         from fairveil.estimators.saving import save  # it knows every kind of estimator

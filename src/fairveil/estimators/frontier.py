@@ -1,4 +1,4 @@
-"""`FairFrontier`: the whole trade-off of an estimator, all budgets and seeds trained as one batched network."""
+"""`FairFrontier`: the trade-off curve of an estimator, all budgets and seeds trained as one batched network."""
 
 import warnings
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from fairveil.report.page import write_frontier
 
 
 def _releases(frontier: "FairFrontier") -> bool:
-    """Whether the estimator releases rows, and does not predict."""
+    """Whether the estimator releases rows rather than predictions."""
     return hasattr(frontier.estimator, "transform")
 
 
@@ -30,18 +30,18 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     estimator : FairEncoder or FairClassifier
-        What is fitted at every point. Its own `budget` (or `max_loss`) is not used.
+        The estimator fitted at every point. Its own `budget` (or `max_loss`) is not used.
     budgets : list
-        Budgets, each as in `FairEncoder`; of a `FairClassifier`, bounds on its loss.
+        Budgets, each as in `FairEncoder`; for a `FairClassifier`, bounds on its loss.
     n_seeds : int
-        How many estimators to train for each budget, from different starting weights. A warm start (of `Transport` or
+        How many estimators to train for each budget, from different initial weights. A warm start (of `Transport` or
         `Partition`) is shared by all of them: for independent repetitions fit again with another `random_state`.
 
     Attributes
     ----------
     points_ : DataFrame
-        One row per budget and seed: what was achieved, its upper bound, whether the budget is met, and what the
-        adversaries of the training gained over guessing on validation rows (which is not a measure of leakage).
+        One row per budget and seed: the achieved value, its upper bound, whether the budget is met, and the training
+        adversaries' gain over guessing on validation rows (which is not a measure of leakage).
     estimators_ : list
         The fitted estimators, in the order of `points_`.
 
@@ -64,7 +64,7 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None, sample_weight: Any = None) -> Self:
         """Train all points at once; the arguments are those of the estimator's `fit`."""
-        for name in ("estimators_", "points_"):  # a fit that fails must not leave an older frontier behind
+        for name in ("estimators_", "points_"):  # a failed fit must not leave an old frontier
             self.__dict__.pop(name, None)
         members = [(budget, number) for budget in self._budgets() for number in range(self.n_seeds)]
         base = clone(self.estimator)
@@ -91,7 +91,7 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _tell_unmet(self, points: pd.DataFrame) -> None:
         if self.estimator.unmet == "raise" and not points["met"].any():
             raise BudgetNotMet(
-                f"None of the budgets is met on held-out rows: the least upper bound is {points['upper'].min():.4g}. "
+                f"None of the budgets is met on held-out rows: the lowest upper bound is {points['upper'].min():.4g}. "
                 "Raise the budgets, train for more steps, or give more rows."
             )
         if not points["met"].all():
@@ -106,20 +106,20 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if not found:
             raise InputError(f"There is no point with budget {budget} and seed {seed}. Budgets: {list(self.budgets)}.")
         if self.estimator.unmet == "raise" and not self.points_["met"][found[0]]:
-            raise BudgetNotMet(f"The budget of {budget} is not met: the upper bound on what was achieved is "
+            raise BudgetNotMet(f"The budget of {budget} is not met: the upper bound is "
                                f"{self.points_['upper'][found[0]]:.4g}.")  # fmt: skip
         return self.estimators_[found[0]]
 
     def plot(self) -> Figure:
-        """A picture of all points: what each budget was spent on, and what training adversaries still gained."""
+        """A plot of all points: how much of each budget was spent, and the training adversaries' remaining gain."""
         return frontier_figure(self._shown())
 
     def to_html(self, path: str | Path) -> None:
-        """Write the picture and the table of all points as one page."""
+        """Write the plot and the table of all points as one page."""
         write_frontier(self._shown(), self.estimator._varied, Path(path))
 
     def _shown(self) -> list[dict[str, Any]]:
-        """Points as plain values; of a budget by kind, the sum."""
+        """Points as plain values; for a budget by kind, the sum."""
         check_is_fitted(self, "points_")
         rows = self.points_.rename(columns={"distortion": "achieved", "loss": "achieved"}).to_dict("records")
         return [
@@ -130,7 +130,7 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(_releases)  # type: ignore[untyped-decorator]
     def transform(self, X: Any, *, budget: Budget | None = None, sensitive_features: Any = None) -> Any:
-        """A censored copy of X at one budget; without one, at the point that is met and changes the rows most."""
+        """A censored copy of X at one budget; by default, at the point that is met and changes the rows most."""
         check_is_fitted(self, "points_")
         if budget is not None:
             return self.at(budget).transform(X, sensitive_features=sensitive_features)
@@ -163,7 +163,7 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if not given:
             raise InputError(must_be("FairFrontier", "budgets", "a list of at least one budget", self.budgets))
         if len({isinstance(budget, dict) for budget in given}) > 1:
-            raise InputError("All budgets must be of one form: numbers, or mappings from kind to number.")
+            raise InputError("All budgets must have the same form: numbers, or mappings from kind to number.")
         if any(given.count(budget) > 1 for budget in given):
             raise InputError("The 'budgets' parameter of FairFrontier names a budget twice.")
         return given

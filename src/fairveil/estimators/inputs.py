@@ -1,4 +1,4 @@
-"""What callers hand to `fit`, checked and turned into tensors. Problems are named all at once where possible."""
+"""The caller's input to `fit`, checked and converted to tensors. Where possible, all problems are reported at once."""
 
 import math
 import secrets
@@ -33,9 +33,9 @@ Budget = float | dict[str, float]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A table ready to play: its schema, its sensitive features and its rows as tensors.
+    """A table ready for training: its schema, its sensitive features and its rows as tensors.
 
-    original: the rows with numbers as the caller has them, from which distortion is counted.
+    original: the rows with numbers as the caller has them, from which distortion is measured.
     """
 
     schema: AnySchema
@@ -66,10 +66,10 @@ def split_sensitive(batch: Batch, columns: Sequence[str | int] | None, schema: S
 
 
 def read_sensitive(batch: Batch, inside: list[str], given: Any) -> pa.Table:
-    """S as a table, from the columns of X named so or from `sensitive_features`; exactly one of them."""
+    """S as a table, from the sensitive columns of X or from `sensitive_features`; exactly one of them."""
     if inside and given is not None:
         raise InputError(
-            "Give S once: either inside X (sensitive_columns, or the role 'sensitive' in the schema) or beside it "
+            "Give S once: either inside X (sensitive_columns, or the role 'sensitive' in the schema) or separately "
             "(sensitive_features)."
         )
     if inside:
@@ -80,7 +80,7 @@ def read_sensitive(batch: Batch, inside: list[str], given: Any) -> pa.Table:
         )
     secret = read_columns(given, "sensitive")
     if secret.num_rows != len(batch):
-        raise InputError(f"X has {len(batch)} rows, sensitive_features {secret.num_rows}. They must be of one length.")
+        raise InputError(f"X has {len(batch)} rows, sensitive_features {secret.num_rows}. They must match.")
     return secret
 
 
@@ -101,7 +101,7 @@ def given_sensitive(veil: Veil, batch: Batch, given: Any, method: str) -> pa.Tab
 
 @dataclass(frozen=True)
 class Aims:
-    """What of the caller's parameters decides how S and the task are read."""
+    """The parameters that determine how S and the task are read."""
 
     loss: Loss
     target_weight: float
@@ -121,7 +121,7 @@ def prepare(
     handle_unknown: HandleUnknown,
     weights: Array | None = None,
 ) -> Prepared:
-    """Check everything and encode it. handle_unknown: categories that a schema of the caller's does not list."""
+    """Check and encode everything. handle_unknown: how to treat categories that the caller's schema does not list."""
     batch, secret, y, weights = _counted(batch, secret, y, weights)
     if len(batch) < FEWEST_TABLE_ROWS:
         raise InputError(
@@ -129,7 +129,7 @@ def prepare(
         )
     described = describe(batch, schema, inside, bins=bins)
     check_types(batch, described)
-    # A schema of the caller's may say `encode` on purpose; to release S as it is cannot be meant.
+    # The caller's schema may set the role `encode` on purpose, but releasing S unchanged is always a mistake.
     checked = [c.name for c in described.columns if c.released and (schema is None or c.role != "encode")]
     _refuse_copies(batch, secret, checked)
     rows = codec_for(described, handle_unknown).encode_rows(batch.content)
@@ -148,7 +148,7 @@ def prepare(
 def _counted(
     batch: Batch, secret: pa.Table, y: Any, weights: Array | None
 ) -> tuple[Batch, pa.Table, Any, Array | None]:
-    """Without rows of weight 0: they are as good as absent."""
+    """Drop rows of weight 0."""
     if weights is None or weights.all():
         return batch, secret, y, weights
     kept = np.flatnonzero(weights)
@@ -159,7 +159,7 @@ def _counted(
 
 
 def check_budget(owner: str, budget: Any, schema: AnySchema) -> Budget:
-    """A positive number, or a mapping from each kind of column that is encoded to one."""
+    """A positive number, or a mapping from each kind of encoded column to one."""
     if isinstance(budget, dict):
         kinds = _kinds(schema)
         if set(budget) != kinds:
@@ -176,7 +176,7 @@ def _positive(owner: str, budget: Any) -> float:
 
 
 def seed_from(random_state: Any, owner: str = "FairEncoder") -> int:
-    """A seed for training: from an int, a numpy generator (which moves on), or the operating system."""
+    """A seed for training: from an int, a numpy generator (which advances), or the operating system."""
     if random_state is None:
         return secrets.randbits(63)
     if _is_seed(random_state):
@@ -191,8 +191,8 @@ def seed_from(random_state: Any, owner: str = "FairEncoder") -> int:
 def draw_source(random_state: Any, owner: str, batch: Batch, secret: pa.Table | None = None) -> ByteSource:
     """The randomness of one release. Never a torch generator: its 32 bits can be searched.
 
-    With None it is the operating system's. With an int, the same table gets the same draw, and another table another:
-    were draws the same for any table, rows that are released one by one would all be given the same random number.
+    With None it is the operating system's. With an int, the same table gets the same draw, and another table a
+    different one: otherwise rows released one by one would all get the same random numbers.
     """
     if random_state is None:
         return SystemRandom()
@@ -214,7 +214,7 @@ def _no_random_state(random_state: Any, owner: str) -> str:
 
 
 def pick_device(device: str) -> torch.device:
-    """The device by name; `auto` takes a GPU when there is one."""
+    """The device by name; `auto` uses a GPU if there is one."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if device == "auto":
         return torch.device(next(name for name in ("cuda", "mps", "cpu") if available[name]))
@@ -226,10 +226,10 @@ def pick_device(device: str) -> torch.device:
 
 
 def _refuse_copies(batch: Batch, secret: pa.Table, names: list[str]) -> None:
-    """A column of X that is a sensitive one, as it stands or under other names for its values."""
+    """Reject columns of X that equal a sensitive one, possibly with renamed values."""
     problems = [
-        f"Column {name!r} of X is the sensitive column {other!r} itself, perhaps under other names. Take it out of X, "
-        "or name it in sensitive_columns. (To censor it all the same, pass a schema that gives it the role 'encode'.)"
+        f"Column {name!r} of X is the sensitive column {other!r} itself, perhaps with renamed values. Drop it from X, "
+        "or name it in sensitive_columns. (To censor it anyway, pass a schema that gives it the role 'encode'.)"
         for name in names
         for other in secret.column_names
         if name in batch.names and is_copy(batch.select([name])[name], secret[other])
@@ -257,7 +257,7 @@ def _tasks(y: Any, weight: float, rows: int) -> tuple[tuple[Task, ...], tuple[Te
         raise InputError("target_weight is above 0, so the task must be given: fit(X, y, sensitive_features=S).")
     table = read_columns(y, "y")
     if table.num_rows != rows:
-        raise InputError(f"X has {rows} rows, y {table.num_rows}. They must be of one length.")
+        raise InputError(f"X has {rows} rows, y {table.num_rows}. They must have the same length.")
     found = [_task(name, table[name], weight) for name in table.column_names]
     return tuple(task for task, _ in found), tuple(truth for _, truth in found)
 
@@ -271,7 +271,7 @@ def _task(name: str, column: pa.ChunkedArray, weight: float) -> tuple[Task, Tens
         raise InputError(f"The target {name!r} holds a single value in all rows: there is nothing to predict.")
     number = family_of(column.type) == "number"
     if number and not np.isfinite(values.astype(np.float64)).all():
-        raise InputError(f"The target {name!r} holds infinity. Replace it by a number.")
+        raise InputError(f"The target {name!r} holds infinity. Replace it with a number.")
     if not is_class(column):
         standard = (values - values.mean()) / values.std()
         return Task(weight, SquaredLoss(), 1), torch.from_numpy(standard.astype(np.float32)).unsqueeze(1)

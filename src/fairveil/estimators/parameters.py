@@ -1,4 +1,4 @@
-"""Parameters of an estimator as plain values, for a file that holds no code."""
+"""Parameters of an estimator as plain values, for a file without code."""
 
 import math
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from fairveil.objectives import AlphaLoss, AugmentedLagrangian, LogLoss, Penalty
 from fairveil.objectives.distortion import KINDS
 from fairveil.training import Training
 
-#: What a distortion is called that was a function of the caller's own: it is code, and not kept.
+#: The stored name of a custom distortion function: it is code, so it is not stored itself.
 CUSTOM = "custom"
-#: Not kept: what belongs to the machine or the run of the fit. (The schema is kept with the veil.)
+#: Not stored, as they belong to the machine or to the run. (The schema is stored with the veil.)
 _NOT_KEPT = ("schema", "verbose", "random_state")
 _KINDS: dict[str, Any] = {
     kind.__name__: kind
@@ -24,21 +24,21 @@ _KINDS: dict[str, Any] = {
 
 
 def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
-    """Parameters as JSON; a function of the caller's own is left out."""
+    """Parameters as JSON values; functions are left out."""
     kept = {name: value for name, value in estimator.get_params(deep=False).items() if name not in _NOT_KEPT}
-    if isinstance(kept.get("training"), Training):  # where training ran is nobody's business
+    if isinstance(kept.get("training"), Training):  # paths and devices are private
         kept["training"] = replace(kept["training"], device="auto", checkpoint=None)
     plain = {name: _to_plain(value) for name, value in kept.items() if is_dataclass(value) or not callable(value)}
     return {**plain, "distortion": CUSTOM} if callable(kept.get("distortion")) else plain
 
 
 def checked_parameters(kind: type[BaseEstimator], values: dict[str, Any]) -> dict[str, Any]:
-    """Read what `plain_parameters` wrote. Only known parameters, of their own type: the file may have been crafted."""
+    """Read what `plain_parameters` wrote. Accepts only known parameters of valid type: the file may be crafted."""
     known = {name: _nested_tuples(value) if name == "hidden" else _from_plain(value) for name, value in values.items()}
     expected = set(kind._get_param_names()) - set(_NOT_KEPT)
     wrong = [name for name, value in known.items() if name not in expected or not _RIGHT[name](value)]
     if wrong:
-        raise ValueError(f"{len(wrong)} parameters are unknown, or not of their type")
+        raise ValueError(f"{len(wrong)} parameters are unknown or of the wrong type")
     return known
 
 

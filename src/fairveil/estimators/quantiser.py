@@ -1,4 +1,4 @@
-"""`Quantiser`: any table as a code of K cells, so that what is released afterwards can be certified."""
+"""`Quantiser`: encodes any table in K cells, so that what is released afterwards can be certified."""
 
 from typing import Any, Self
 
@@ -17,16 +17,16 @@ from fairveil.estimators.inputs import seed_from
 class Quantiser(TableTransformer):
     """Releases each row as the nearest of at most `n_cells` valid representative records.
 
-    For a release that another tool made: quantise it, hand on the quantised table, and certify that one:
+    For a release by another tool: quantise it, publish the quantised table, and certify that one:
     `fairveil.certify(quantiser.cells_of(released), sensitive, alphabet=quantiser.n_cells_, trained_on=..., rows=...)`.
     It hides nothing by itself.
 
     Parameters
     ----------
     n_cells : int
-        The most records.
+        Maximum number of records.
     min_rows_per_cell : int
-        Fitted rows that each record stands for, at least: one of few rows would point at a person.
+        Minimum number of fitted rows per record: a record of few rows could identify a person.
     schema : Schema, optional
         Inferred from X when absent.
     random_state : int, numpy generator or None
@@ -36,7 +36,7 @@ class Quantiser(TableTransformer):
     representatives_ : array
         The records, encoded.
     n_cells_ : int
-        How many there are.
+        The actual number of records.
     schema_ : Schema
     """
 
@@ -54,7 +54,7 @@ class Quantiser(TableTransformer):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
-        """Learn the representatives; S and y are not looked at."""
+        """Learn the representatives; S and y are ignored."""
         for name, least in (("n_cells", 2), ("min_rows_per_cell", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:

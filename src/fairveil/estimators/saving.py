@@ -43,8 +43,8 @@ def save(estimator: FairEncoder | FairClassifier, path: str | Path) -> None:
 def load(path: str | Path) -> Any:
     """Read a `.veil` file: a fitted `FairEncoder` or `FairClassifier`.
 
-    Refuses a file whose checksum does not fit, and one whose parts contradict each other. The file may come from
-    anybody: a signature (`fairveil sign`) tells from whom.
+    Rejects a file with a wrong checksum, and one whose parts contradict each other. The file may come from anybody: a
+    signature (`fairveil sign`) shows its origin.
     """
     name = Path(path).name
     manifest, weights = read_archive(path)
@@ -71,7 +71,7 @@ def load(path: str | Path) -> Any:
 
 
 def _agree(estimator: FairEncoder, veil: Veil) -> bool:
-    """Whether the encoder of a veil is what the parameters of its estimator say."""
+    """Whether the encoder of a veil agrees with the parameters of its estimator."""
     signature = veil.encoder.signature
     seen = estimator.sees_sensitive == veil.sees_sensitive and estimator.release == signature.release
     return seen and veil.encoder.architecture.selectable
@@ -79,7 +79,7 @@ def _agree(estimator: FairEncoder, veil: Veil) -> bool:
 
 def _texts(values: Any) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise TypeError("names of features must be texts")
+        raise TypeError("feature names must be strings")
     return values
 
 

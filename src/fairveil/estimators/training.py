@@ -1,4 +1,4 @@
-"""From prepared rows to veils: split, play, measure on held-out rows. One path for one budget and for many."""
+"""From prepared rows to veils: split, train, measure on held-out rows. The same code for one budget and for many."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from fairveil.veil import Veil, take_member
 
 @dataclass(frozen=True)
 class Settings:
-    """What all estimators let a caller choose about training, checked. owner: the estimator's name, for messages."""
+    """The training settings common to all estimators, checked. owner: the estimator's name, for messages."""
 
     owner: str
     constraint: Constraint
@@ -38,13 +38,13 @@ class Settings:
 
     @classmethod
     def of(cls, estimator: Any) -> "Settings":
-        """From an estimator's parameters; names all problems at once."""
+        """From an estimator's parameters; reports all problems at once."""
         owner, problems = type(estimator).__name__, []
         training = Training() if estimator.training is None else estimator.training
         if not isinstance(training, Training):
             problems.append(must_be(owner, "training", "a Training, or None", training))
         elif training.checkpoint is not None and not isinstance(estimator.random_state, (int, np.integer)):
-            problems.append("A checkpoint needs random_state to be a whole number: without it no run repeats another.")
+            problems.append("A checkpoint needs random_state to be a whole number: otherwise no run is reproducible.")
         if estimator.schema is not None and not isinstance(estimator.schema, Schema):
             problems.append(must_be(owner, "schema", "a Schema, or None to infer one", estimator.schema))
         if not isinstance(estimator.confidence, float) or not 0.5 < estimator.confidence < 1:
@@ -70,7 +70,7 @@ class Trained:
     history: History
 
 
-#: The distortion (or loss) of a member's veil on held-out rows, by their positions.
+#: Measures the distortion (or loss) of a member's veil on held-out rows, given their positions.
 Measure = Callable[[Veil, Tensor, int], Achieved]
 
 
@@ -86,7 +86,7 @@ def train(
     numbers: Sequence[int],
     measure: Measure,
 ) -> list[Trained]:
-    """Train one member for each row of `bounds`, all in one game. numbers: of each member's seed."""
+    """Train one member for each row of `bounds`, all in one game. numbers: each member's seed number."""
     training = settings.training.completed(architecture.training)
     parts = split_rows(len(prepared.rows), training, settings.seeds.child("split"))
     rows = prepared.rows.take(parts.train)
@@ -126,7 +126,7 @@ def _effective(rows: Rows) -> float:
 
 
 def level_of(confidence: float, bounds: Bounds) -> float:
-    """The confidence of each of several bounds, for all of them to hold together with the given one."""
+    """The confidence level of each of several bounds such that all hold jointly with the given confidence."""
     return 1.0 - (1.0 - confidence) / len(bounds.names)
 
 
@@ -138,12 +138,12 @@ class _Parts:
 
 
 def split_rows(rows: int, training: Training, seeds: Seeds) -> _Parts:
-    """Rows to train on, to choose by and to verify with, at random."""
+    """Random row indices for training, for selection and for verification."""
     order = torch.randperm(rows, generator=seeds.torch())
     validation, held_out = max(2, int(rows * training.validation)), held_out_rows(rows, training)
     return _Parts(order[validation + held_out :], order[:validation], order[validation : validation + held_out])
 
 
 def held_out_rows(rows: int, training: Training) -> int:
-    """How many of the rows verify the distortion."""
+    """How many rows verify the distortion."""
     return max(2, int(rows * training.held_out))

@@ -77,7 +77,7 @@ def release_images(job: ImageJob, before_naming: BeforeNaming) -> ReleaseSummary
         finished = entry is not None and entry.plan == plan_digest(plan)
         if job.options.resume and finished and not is_unfinished(job.target):
             return None
-        raise InputError(f"{job.target} exists already. Name a new folder.")
+        raise InputError(f"{job.target} already exists. Name a new folder.")
     ledger.prepare()
     with workspace(job.target, plan, resume=job.options.resume) as (folder, found):
         own = str(found["private"]["release"])
