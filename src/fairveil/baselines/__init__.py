@@ -1,8 +1,7 @@
-"""Adversarial fair representations and predictors by others, written from their papers: what ours is compared with.
+"""Published adversarial fair representations and predictors, reimplemented from their papers for comparison.
 
-Each trains one network for every trade-off value and seed, all at once, as the product does. They are here to be
-measured, not to be used: what they release are real-valued vectors, and `make compare` shows what a fresh
-attacker finds in them.
+Each trains one network for every trade-off value and seed, all at once, as fairveil does. They are here to be measured,
+not to be used: they release real-valued vectors, and `make compare` shows what a fresh attacker recovers from them.
 """
 
 from fairveil.baselines.alfr import ALFR

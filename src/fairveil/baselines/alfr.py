@@ -8,15 +8,15 @@ from torch import Tensor, nn
 from fairveil.baselines.common import Baseline, Batch, cross_entropy
 
 _HIDDEN, _CODE = (100,), 60
-#: Weight alpha of reconstruction beside prediction, whose own is 1.
+#: Weight alpha of reconstruction, relative to prediction with weight 1.
 _RECONSTRUCTION = 0.05
 
 
 class ALFR(Baseline):
     """Minimise alpha C(X, Dec(R)) + beta D(S, Adv(R)) + gamma E(Y, Pred(R)) against the adversary, R = Enc(X).
 
-    D is minus the adversary's log-loss; weights are beta, alpha is 0.05 and gamma 1. Encoder, decoder and adversary
-    have one hidden layer of 100 units, the representation 60; the predictor is logistic.
+    D is minus the adversary's log-loss; `weights` are values of beta, alpha is 0.05 and gamma 1. Encoder, decoder and
+    adversary have one hidden layer of 100 units, the representation has 60; the predictor is logistic.
     """
 
     def build(self, width: int, groups: int, classes: int) -> tuple[nn.ModuleDict, nn.ModuleDict]:
@@ -35,7 +35,7 @@ class ALFR(Baseline):
         return total
 
     def adversary_losses(self, batch: Batch) -> Tensor:
-        """Log-loss of S."""
+        """Log-loss for S."""
         with torch.no_grad():
             code = self.own["encode"](batch.x)
         return cross_entropy(self.adversary["guess"](code), batch.s)

@@ -1,4 +1,4 @@
-"""What the baselines share: tables as features, members for every weight and seed, and the game."""
+"""Common to the baselines: tables as features, members for every weight and seed, and the training loop."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -31,10 +31,10 @@ class Batch:
 
 
 class Baseline(ABC):
-    """An encoder, perhaps a predictor, and an adversary for each weight and seed; members are weights x seeds.
+    """An encoder, possibly a predictor, and an adversary for each weight and seed; members are weights x seeds.
 
-    weights: the trade-off values, one result each. seeds: how many starting weights for each of them.
-    steps, batch_size, learning_rate: of both players, who move at the same time (Adam).
+    weights: the trade-off values, one result each. seeds: number of different initial weights for each of them.
+    steps, batch_size, learning_rate: for both players, which are updated simultaneously (Adam).
     """
 
     def __init__(
@@ -58,23 +58,23 @@ class Baseline(ABC):
 
     @abstractmethod
     def build(self, width: int, groups: int, classes: int) -> tuple[nn.ModuleDict, nn.ModuleDict]:
-        """The networks of the encoder's side, and those of the adversary's."""
+        """The encoder-side networks, and the adversary's."""
 
     @abstractmethod
     def own_losses(self, batch: Batch) -> Tensor:
-        """What the encoder's side minimises, one number per member."""
+        """The losses minimised by the encoder side, one number per member."""
 
     @abstractmethod
     def adversary_losses(self, batch: Batch) -> Tensor:
-        """What the adversary minimises, one number per member, for a fixed encoder."""
+        """The losses minimised by the adversary for a fixed encoder, one number per member."""
 
     @abstractmethod
     def outputs(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Representations (members, rows, width) and class logits (members, rows, classes), where there are any."""
+        """Representations (members, rows, width) and class logits (members, rows, classes), if there are any."""
 
     @property
     def members(self) -> int:
-        """Networks trained at once."""
+        """Number of networks trained at once."""
         return len(self.weights) * self.seeds
 
     @property
@@ -87,7 +87,7 @@ class Baseline(ABC):
         return BatchedMLP(self.members, inputs, hidden, outputs)
 
     def fit(self, X: Any, y: Any, *, sensitive_features: Any) -> Self:
-        """Play the game. S is classes; several columns are hidden jointly unless the method says otherwise."""
+        """Train. S consists of classes; several columns are hidden jointly unless the method says otherwise."""
         table, secret = read_table(X), read_columns(sensitive_features, "sensitive")
         self.codec = Codec(Schema.infer(table, fewest=1).without_bins(), "most_frequent")
         x = self.codec.encode(table.arrow)
@@ -97,7 +97,7 @@ class Baseline(ABC):
         self.classes_, codes = np.unique(labels, return_inverse=True)
         rows = Batch(x, self.read_secret(secret), _one_hot(torch.from_numpy(codes)))
         self.own, self.adversary = self.build(x.shape[1], rows.s.shape[1], len(self.classes_))
-        # Member (weight, seed) starts from its seed, whatever the weight.
+        # Member (weight, seed) is initialised from its seed, whatever the weight.
         starts = [torch.Generator().manual_seed(self.random_state + 7919 * i) for i in range(self.seeds)]
         starts = [torch.Generator().set_state(g.get_state()) for _ in self.weights for g in starts]
         for side in (self.own, self.adversary):
@@ -120,22 +120,22 @@ class Baseline(ABC):
                 index = torch.randint(len(rows.x), (self.batch_size,), generator=self.generator)
                 batch = Batch(rows.x[index], rows.s[index], rows.y[index])
                 for parameter, gradient in self.gradients(batch, step):
-                    parameter.grad = gradient.contiguous()  # the fused optimiser takes no notice of strides
+                    parameter.grad = gradient.contiguous()  # the fused optimiser ignores strides
                 for optimiser in optimisers:
-                    # Rates fall to nothing over the last half, so that the players come to rest.
+                    # Learning rates decay to zero over the last half, so that the players converge.
                     optimiser.param_groups[0]["lr"] = self.learning_rate * min(1.0, 2.0 * (1.0 - step / self.steps))
                     optimiser.step()
                 report(step, "")
 
     def gradients(self, batch: Batch, step: int) -> Iterable[tuple[nn.Parameter, Tensor]]:
-        """Of every parameter: the encoder's side goes down its own losses, the adversary down its own."""
+        """For every parameter: the encoder side minimises its own losses, the adversary its own."""
         for side, losses in ((self.own, self.own_losses), (self.adversary, self.adversary_losses)):
             parameters = list(side.parameters())
             yield from zip(parameters, torch.autograd.grad(losses(batch).sum(), parameters), strict=True)
 
     @torch.no_grad()
     def apply(self, X: Any) -> "Applied":
-        """What every member makes of these rows, in one pass of all networks."""
+        """The output of every member for these rows, in one pass."""
         codes, logits = self.outputs(self.codec.encode(read_table(X).arrow))
         return Applied(self.weights, self.seeds, self.classes_, codes, logits)
 
@@ -144,13 +144,13 @@ class Baseline(ABC):
         return self.apply(X).represent(weight, seed)
 
     def predict(self, X: Any, weight: float, seed: int = 0) -> NDArray[Any]:
-        """The label that the method itself predicts."""
+        """The label predicted by the method itself."""
         return self.apply(X).predict(weight, seed)
 
 
 @dataclass(frozen=True)
 class Applied:
-    """Representations (members, rows, width) and logits (members, rows, classes) of some rows, where there are any."""
+    """Representations (members, rows, width) and logits (members, rows, classes) of some rows, if there are any."""
 
     weights: Sequence[float]
     seeds: int
@@ -168,7 +168,7 @@ class Applied:
         return pd.DataFrame(z, columns=[f"z{i}" for i in range(z.shape[1])])
 
     def predict(self, weight: float, seed: int = 0) -> NDArray[Any]:
-        """The label that one member predicts."""
+        """The label predicted by one member."""
         return np.asarray(self.classes[self._of(self.logits, weight, seed).argmax(dim=1).numpy()])
 
 

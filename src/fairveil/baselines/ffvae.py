@@ -15,17 +15,17 @@ from fairveil.data.frames import read_table
 from fairveil.data.sensitive import describe_sensitive
 
 _HIDDEN, _CODE = (100,), 16
-#: Of the decoder: one over the variance it expects around what it says.
+#: Precision of the decoder: one over its output variance.
 _PRECISION = 10.0
 
 
 class FFVAE(Baseline):
     """A variational autoencoder with a latent b_j for each sensitive column, and z for everything else.
 
-    Maximises E[log p(x | z, b) + alpha log p(a | b)] - KL(q(z, b | x) || p) - gamma TC, where TC is how far z and all
-    b_j are from independent of each other, by a discriminator between real codes and codes with every b_j shuffled
-    among the rows. Who uses it later names the columns to hide; their b_j are left out (`represent(..., hide=...)`).
-    Weights are gamma; alpha is a setting. b_j has as many units as its column has values.
+    Maximises E[log p(x | z, b) + alpha log p(a | b)] - KL(q(z, b | x) || p) - gamma TC, where TC measures the
+    dependence between z and all b_j, estimated by a discriminator between real codes and codes with every b_j shuffled
+    among the rows. A later user names the columns to hide, whose b_j are then left out (`represent(..., hide=...)`).
+    `weights` are values of gamma; alpha is a setting. b_j has as many units as its column has values.
     """
 
     def __init__(self, weights: Sequence[float], *, alpha: float = 30.0, **settings: Any) -> None:
@@ -33,7 +33,7 @@ class FFVAE(Baseline):
         self.alpha = alpha
 
     def read_secret(self, secret: Any) -> Tensor:
-        """Each column one-hot, side by side."""
+        """Each column one-hot, concatenated."""
         described = describe_sensitive(secret, discrete=True)
         self.columns = tuple(column.name for column in described.columns)
         self.sizes = list(described.classes)
@@ -81,7 +81,7 @@ class FFVAE(Baseline):
         return mean, log_variance, mean + (0.5 * log_variance).exp() * noise
 
     def outputs(self, x: Tensor) -> tuple[Any, Any]:
-        """One draw of z, without the latents of any sensitive column; it predicts nothing itself."""
+        """One draw of z, without the latents of any sensitive column; there is no predictor."""
         return self.code(x)[2][..., :_CODE], None
 
     def represent(self, X: Any, weight: float, seed: int = 0, hide: Sequence[str] | None = None) -> pd.DataFrame:

@@ -14,15 +14,15 @@ Fairness = Literal["demographic_parity", "equalized_odds", "equal_opportunity"]
 
 
 class LAFTR(Baseline):
-    """Minimise the classifier's loss plus gamma times what the adversary gains, Z = f(X).
+    """Minimise the classifier's loss plus gamma times the adversary's gain, Z = f(X).
 
     The adversary's gain is averaged over rows within each group of S and then over the groups (LAFTR-DP). For equalized
-    odds it is shown Y, and groups are pairs of S and Y; for equal opportunity the same among rows of the last class of
-    Y alone. Weights are gamma. Networks have one hidden layer of 8 units, Z has 8, as in the paper for Adult.
+    odds it sees Y, and groups are pairs of S and Y; for equal opportunity only rows of the last class of Y count.
+    `weights` are values of gamma. Networks have one hidden layer of 8 units, Z has 8, as in the paper for Adult.
 
-    gain: "absolute", the paper's, is one minus the absolute error, with which the optimal adversary bounds ΔDemP of any
-    classifier on Z. Its gradient is flat where the adversary is sure, so that an adversary that once gives one
-    answer for all rows stays there. "log", the default here, is minus log-loss, balanced in the same way.
+    gain: "absolute", as in the paper, is one minus the absolute error, with which the optimal adversary bounds ΔDemP of
+    any classifier on Z. Its gradient vanishes where the adversary is confident, so an adversary that gives one answer
+    for all rows stays there. "log", the default here, is minus log-loss, balanced in the same way.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class LAFTR(Baseline):
         self.fairness = fairness
 
     def build(self, width: int, groups: int, classes: int) -> tuple[nn.ModuleDict, nn.ModuleDict]:
-        """Encoder and classifier; the adversary, who sees Y too unless it is about demographic parity."""
+        """Encoder and classifier; and the adversary, which also sees Y for equalized odds."""
         own = {"encode": self.mlp(width, _HIDDEN, _CODE), "predict": self.mlp(_CODE, _HIDDEN, classes)}
         seen = _CODE + (classes if self.fairness == "equalized_odds" else 0)
         return nn.ModuleDict(own), nn.ModuleDict({"guess": self.mlp(seen, _HIDDEN, groups)})
 
     def own_losses(self, batch: Batch) -> Tensor:
-        """Predict, and leave the adversary nothing."""
+        """Prediction loss plus gamma times the adversary's gain."""
         code = self.own["encode"](batch.x)
         return cross_entropy(self.own["predict"](code), batch.y) + self.weight * self.gains(code, batch)
 
@@ -60,7 +60,7 @@ class LAFTR(Baseline):
         return -self.gains(code, batch)
 
     def gains(self, code: Tensor, batch: Batch) -> Tensor:
-        """The adversary's, averaged within each group, then over groups: (members,)."""
+        """The adversary's gain, averaged within each group, then over groups: (members,)."""
         if self.fairness == "equalized_odds":
             code = torch.cat([code, batch.y.expand(len(code), -1, -1)], dim=-1)
         right = (self.adversary["guess"](code).log_softmax(dim=-1) * batch.s).sum(dim=-1)

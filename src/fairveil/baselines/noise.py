@@ -1,6 +1,6 @@
-"""Noise that knows nothing of S: Laplace and Gaussian mechanisms at a given distortion, with their epsilon.
+"""Noise independent of S: Laplace and Gaussian mechanisms at a given distortion, with their epsilon.
 
-The baselines of Table `tb:genki`. A row of d coordinates, each of range 1, gets independent noise of variance D / d a
+The baselines of Table `tb:genki`. A row of d coordinates, each of range 1, gets independent noise of variance D / d per
 coordinate, so that E|X_r - X|^2 = D. Under local differential privacy any row may be exchanged for any other: the
 sensitivity is d in L1 and sqrt(d) in L2.
 """
@@ -25,12 +25,12 @@ from fairveil.estimators.inputs import draw_source
 from fairveil.objectives import Distortion
 from fairveil.objectives.released import ReleasedBatch
 
-#: Rows on which the noise for mixed tables is set to its budget.
+#: Rows used to calibrate the noise for mixed tables to its budget.
 _CALIBRATION_ROWS = 20_000
 
 
 def laplace_epsilon(distortion: float, dimension: int) -> float:
-    """Epsilon of Laplace noise of variance D / d a coordinate (the supplement): d sqrt(2 d / D).
+    """Epsilon of Laplace noise of variance D / d per coordinate (the supplement): d sqrt(2 d / D).
 
     >>> round(laplace_epsilon(2, 256), 2)  # Table `tb:genki`
     4096.0
@@ -42,8 +42,8 @@ def laplace_epsilon(distortion: float, dimension: int) -> float:
 def gaussian_epsilon(distortion: float, dimension: int, delta: float) -> float:
     """Epsilon of Gaussian noise by the *paper's* formula: 2 d / sqrt(D) sqrt(ln(1.25 / delta)).
 
-    It reproduces Table `tb:genki` and is not a guarantee: the bound it is taken from has sqrt(2 ln(1.25/delta)) and
-    holds for epsilon < 1 only. `analytic_gaussian_epsilon` is the true value.
+    It reproduces Table `tb:genki` and is not a guarantee: the bound it is based on has sqrt(2 ln(1.25/delta)) and holds
+    for epsilon < 1 only. `analytic_gaussian_epsilon` is the true value.
 
     >>> round(gaussian_epsilon(3, 256, 1e-6), 2)
     1107.57
@@ -53,7 +53,7 @@ def gaussian_epsilon(distortion: float, dimension: int, delta: float) -> float:
 
 
 def analytic_gaussian_epsilon(distortion: float, dimension: int, delta: float) -> float:
-    """The exact epsilon of Gaussian noise of variance D / d a coordinate (Balle and Wang 2018).
+    """The exact epsilon of Gaussian noise of variance D / d per coordinate (Balle and Wang 2018).
 
     The least epsilon with Phi(a - epsilon / (2a)) - e^epsilon Phi(-a - epsilon / (2a)) <= delta, a = d / (2 sqrt(D)).
 
@@ -67,7 +67,7 @@ def analytic_gaussian_epsilon(distortion: float, dimension: int, delta: float) -
     def excess(epsilon: float) -> float:
         first = special.log_ndtr(half - epsilon / (2.0 * half))
         second = epsilon + special.log_ndtr(-half - epsilon / (2.0 * half))
-        # log(e^first - e^second) against log delta: neither overflows for an epsilon of many thousands.
+        # log(e^first - e^second) versus log delta: neither overflows for an epsilon of many thousands.
         return float(first + np.log(-np.expm1(min(second - first, -1e-300))) - math.log(delta))
 
     if excess(0.0) <= 0.0:
@@ -76,11 +76,11 @@ def analytic_gaussian_epsilon(distortion: float, dimension: int, delta: float) -
 
 
 class NoiseTransformer(TableTransformer):
-    """Independent noise on every coordinate of a row, as a transformer with the face of `FairEncoder`.
+    """Independent noise on every coordinate of a row, as a transformer with the interface of `FairEncoder`.
 
-    budget: D, the mean distortion of a row, as `FairEncoder` counts it. A table of numbers gets noise of variance D / d
-    on the schema's scale (clipping to the range takes some of it back). In a table with categories the noise falls on
-    their one-hot slots, the largest slot is released, and the noise is as strong as D allows on the fitted rows.
+    budget: D, the mean distortion of a row, as in `FairEncoder`. A table of numbers gets noise of variance D / d on the
+    schema's scale (clipping to the range removes some of it). In a table with categories noise is added to their
+    one-hot slots, the largest slot is released, and the noise is as strong as D allows on the fitted rows.
     """
 
     def __init__(self, budget: float = 1.0, *, schema: Schema | None = None, random_state: Any = None) -> None:
@@ -89,7 +89,7 @@ class NoiseTransformer(TableTransformer):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
-        """Find the schema and the strength of the noise; S and y are not looked at."""
+        """Infer the schema and calibrate the noise; S and y are ignored."""
         number = isinstance(self.budget, (int, float, np.number)) and not isinstance(self.budget, bool)
         if not number or not 0 < self.budget < math.inf:
             raise InputError(must_be(type(self).__name__, "budget", "a finite number above 0", self.budget))
@@ -123,7 +123,7 @@ class NoiseTransformer(TableTransformer):
         raise NotImplementedError  # abstract
 
     def _calibrate(self, rows: Tensor, source: ByteSource) -> float:
-        """The deviation at which these rows are changed by the budget, or as far as noise can change them."""
+        """The deviation at which the distortion of these rows meets the budget, or the largest that noise can cause."""
         rows, layout = rows[:_CALIBRATION_ROWS], self.schema_.layout
         unit, distortion = self._unit(len(rows), rows.shape[1], source), Distortion(layout)
 
@@ -141,7 +141,7 @@ class NoiseTransformer(TableTransformer):
 
 
 class LaplaceNoise(NoiseTransformer):
-    """Laplace noise: of scale sqrt(D / (2 d)) on each of d numbers."""
+    """Laplace noise of scale sqrt(D / (2 d)) on each of d numbers."""
 
     def _unit(self, rows: int, columns: int, source: ByteSource) -> Tensor:
         uniform = source.double(rows, columns) - 0.5
@@ -150,14 +150,14 @@ class LaplaceNoise(NoiseTransformer):
 
 
 class GaussianNoise(NoiseTransformer):
-    """Gaussian noise: of variance D / d on each of d numbers."""
+    """Gaussian noise of variance D / d on each of d numbers."""
 
     def _unit(self, rows: int, columns: int, source: ByteSource) -> Tensor:
         return normal(source, rows, columns)
 
 
 def _noisy(rows: Tensor, noise: Tensor, layout: Layout) -> Tensor:
-    """Rows with noise on every slot, as valid rows: the largest slot of each group, numbers in range and on grid."""
+    """Rows with noise on every slot, made valid: the largest slot of each group, numbers clipped and rounded."""
     moved = rows + noise
     parts = []
     for group in layout.groups:

@@ -12,12 +12,12 @@ from fairveil.baselines.common import Baseline, Batch, cross_entropy
 
 
 class Zhang(Baseline):
-    """A logistic predictor whose gradient is kept from helping an adversary that looks at its prediction.
+    """A logistic predictor whose gradient is projected so that it does not help an adversary that sees its prediction.
 
-    The predictor moves along g - proj_h g - alpha h, with g the gradient of its own loss and h that of the adversary's:
-    the projection takes out what would help the adversary, the last term works against it. The adversary sees the
-    prediction's logit, stretched by a factor it learns and squashed; for equalized odds also its products with Y.
-    alpha grows as the root of the step, as in the paper; weights are its factor.
+    The predictor follows g - proj_h g - alpha h, with g the gradient of its own loss and h that of the adversary's: the
+    projection removes what would help the adversary, the last term works against it. The adversary sees the softmax of
+    the prediction's logits, scaled by a learned factor; for equalized odds also its products with Y. alpha grows with
+    the square root of the step, as in the paper; `weights` are its factor.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Zhang(Baseline):
         self.fairness = fairness
 
     def build(self, width: int, groups: int, classes: int) -> tuple[nn.ModuleDict, nn.ModuleDict]:
-        """A logistic regression, and one that looks at its output."""
+        """A logistic regression, and one on its output."""
         seen = classes * (1 + classes if self.fairness == "equalized_odds" else 1)
         return (
             nn.ModuleDict({"predict": self.mlp(width, (), classes)}),
@@ -38,11 +38,11 @@ class Zhang(Baseline):
         )
 
     def own_losses(self, batch: Batch) -> Tensor:
-        """Log-loss of the prediction alone: the adversary comes in by `gradients`."""
+        """Log-loss of the prediction only: the adversary enters through `gradients`."""
         return cross_entropy(self.own["predict"](batch.x), batch.y)
 
     def adversary_losses(self, batch: Batch) -> Tensor:
-        """Log-loss of S from what it sees of the prediction."""
+        """Log-loss for S, given the prediction."""
         soft = self.adversary["stretch"](self.own["predict"](batch.x))
         seen = soft
         if self.fairness == "equalized_odds":
@@ -50,7 +50,7 @@ class Zhang(Baseline):
         return cross_entropy(self.adversary["guess"](seen), batch.s)
 
     def gradients(self, batch: Batch, step: int) -> Iterable[tuple[nn.Parameter, Tensor]]:
-        """The predictor's by the projection, the adversary's plainly."""
+        """The predictor's gradient by projection, the adversary's unchanged."""
         own, others = list(self.own.parameters()), list(self.adversary.parameters())
         guess = self.adversary_losses(batch).sum()
         helped = torch.autograd.grad(guess, [*own, *others])
@@ -65,11 +65,11 @@ class Zhang(Baseline):
 
 
 class _Stretch(nn.Module):
-    """A prediction made surer by a factor of at least 1, one for each member: closer to the decision it stands for."""
+    """Sharpens a prediction by a factor of at least 1, one per member, so that it is closer to the hard decision."""
 
     def __init__(self, members: int) -> None:
         super().__init__()
-        # Not 0: there the absolute value has no gradient, and the factor would stay.
+        # Not 0: there the absolute value has no gradient, and the factor would not change.
         self.factor = nn.Parameter(torch.ones(members, 1, 1))
 
     def forward(self, logits: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class _Stretch(nn.Module):
 
 
 def projected(wanted: Sequence[Tensor], helped: Sequence[Tensor], alpha: Tensor) -> list[Tensor]:
-    """g - proj_h g - alpha h of each member, over all its parameters at once; each tensor leads with the members."""
+    """g - proj_h g - alpha h of each member, over all its parameters; the first dimension of each tensor is members."""
     pairs = list(zip(wanted, helped, strict=True))
     inner = torch.stack([(g * h).flatten(1).sum(dim=1) for g, h in pairs]).sum(dim=0)
     length = torch.stack([h.flatten(1).square().sum(dim=1) for h in helped]).sum(dim=0)
