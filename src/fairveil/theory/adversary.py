@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 
 def check_joint(joint: ArrayLike) -> Array:
-    """A joint distribution as a matrix: not negative, sum 1."""
+    """A joint distribution as a matrix: non-negative, summing to 1."""
     matrix = np.asarray(joint, dtype=np.float64)
     if matrix.ndim != 2 or not matrix.size:
         raise InputError(f"A joint distribution must be a matrix P(s, v). Got shape {matrix.shape}.")
@@ -63,7 +63,7 @@ def alpha_loss(joint: ArrayLike, guess: ArrayLike, alpha: float) -> float:
 
 
 def minimal_alpha_loss(joint: ArrayLike, alpha: float) -> float:
-    """The least expected alpha-loss: alpha/(alpha-1) (1 - exp((1-alpha)/alpha H_alpha(S|V))) (Proposition `thm:alpha`).
+    """The minimum expected alpha-loss: alpha/(alpha-1) (1 - exp((1-alpha)/alpha H_alpha(S|V))) (Prop. `thm:alpha`).
 
     >>> round(minimal_alpha_loss([[0.3, 0.1], [0.1, 0.5]], float("inf")), 6)  # the error of the MAP rule
     0.2
@@ -108,7 +108,7 @@ def renyi_entropy(distribution: ArrayLike, alpha: float) -> float:
 def arimoto_conditional_entropy(joint: ArrayLike, alpha: float) -> float:
     """alpha/(1-alpha) log sum_v (sum_s P(s,v)^alpha)^(1/alpha), with its limits at 1 and infinity.
 
-    (The paper prints 1/(1-alpha) log sum P^alpha, which is not Arimoto's and does not fit its own Proposition.)
+    (The paper prints 1/(1-alpha) log sum P^alpha, which is not Arimoto's and is inconsistent with its own Proposition.)
     """
     matrix, alpha = check_joint(joint), _alpha(alpha)
     if math.isinf(alpha):
@@ -128,7 +128,7 @@ def arimoto_information(joint: ArrayLike, alpha: float) -> float:
 
 
 def total_variation(joint: ArrayLike) -> float:
-    """The largest total variation between P(v|s) and P(v|s'): the largest ΔDemP that any predictor on V can show."""
+    """The largest total variation between P(v|s) and P(v|s'): the largest ΔDemP of any predictor on V."""
     matrix = check_joint(joint)
     given = matrix[matrix.sum(axis=1) > 0]
     given = given / given.sum(axis=1, keepdims=True)

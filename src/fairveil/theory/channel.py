@@ -1,9 +1,9 @@
-"""Exact optimal channels for a finite X (and S, or not): the truth a learned encoder or predictor is measured against.
+"""Exact optimal channels for a finite X (and optionally S): the ground truth for learned encoders and predictors.
 
 The encoder is a transition matrix T(r | input); its inputs are the values of X, or the pairs (x, s) if it sees S.
-Both programs minimise what the release R tells of S under E[d(X, R)] <= D. A linear program solves the MAP adversary's;
-a barrier method with Newton steps solves the log-loss adversary's, and both report their duality gap. A predictor is
-such a channel, too: it releases a prediction, its distortion is the loss, and an adversary may know the truth Y beside.
+Both programs minimise what the release R reveals about S under E[d(X, R)] <= D. For the MAP adversary this is a linear
+program; for the log-loss adversary it is solved by a barrier method with Newton steps. Both report their duality gap. A
+predictor is also such a channel: it releases a prediction, its distortion is the loss, and an adversary may know Y.
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ Array = NDArray[np.float64]
 class Channel:
     """An optimal channel.
 
-    transition: T(r | input), one row an input: (|X|, |R|), or (|S|, |X|, |R|) if the encoder sees S.
-    value: what was minimised: the MAP adversary's accuracy, or the mutual information I(R; S) in nats; given Y if the
-    adversary knows it. gap: value is within this of the true minimum. distortion: E[d(X, R)], or the predictor's loss.
+    transition: T(r | input), one row per input: (|X|, |R|), or (|S|, |X|, |R|) if the encoder sees S. value: the
+    minimum: the MAP adversary's accuracy, or the mutual information I(R; S) in nats; given Y if the adversary knows it.
+    gap: value is within this of the true minimum. distortion: E[d(X, R)], or the predictor's loss.
     """
 
     transition: Array
@@ -35,9 +35,9 @@ class Channel:
 
 @dataclass(frozen=True)
 class _Program:
-    """What a channel is for.
+    """The optimisation problem of a channel.
 
-    blocks: P(s, input) as (|S|, inputs); if the adversary knows Y, one for each y, P(s, y, input). costs: P(input)
+    blocks: P(s, input) as (|S|, inputs); if the adversary knows Y, one per y, P(s, y, input). costs: P(input)
     d(x(input), r) as (inputs, |R|). shape: of `transition`.
     """
 
@@ -48,7 +48,7 @@ class _Program:
 
 
 def map_channel(joint: ArrayLike, distortion: ArrayLike, budget: float, *, sees_sensitive: bool = False) -> Channel:
-    """The channel that leaves a MAP adversary the least accuracy, by linear programming.
+    """The channel that minimises a MAP adversary's accuracy, by linear programming.
 
     joint: P(s, x). distortion: d(x, r), (|X|, |R|). Minimises sum_r z_r with z_r >= sum_x P(s, x) T(r | x) for every s.
     """
@@ -58,10 +58,10 @@ def map_channel(joint: ArrayLike, distortion: ArrayLike, budget: float, *, sees_
 def information_channel(
     joint: ArrayLike, distortion: ArrayLike, budget: float, *, sees_sensitive: bool = False, gap: float = 1e-8
 ) -> Channel:
-    """The channel with the least mutual information I(R; S) (the log-loss adversary), to within `gap` nats.
+    """The channel with the minimum mutual information I(R; S) (the log-loss adversary), to within `gap` nats.
 
-    I(R; S) is convex in T. Its Hessian has one block for each r, so a Newton step of the log-barrier costs |R| small
-    solves; with m inequality constraints and barrier weight t the value is within m / t of the minimum.
+    I(R; S) is convex in T. Its Hessian has one block per r, so a Newton step of the log-barrier costs |R| small solves;
+    with m inequality constraints and barrier weight t the value is within m / t of the minimum.
     """
     return _least_information(_program(joint, distortion, budget, sees_sensitive), gap)
 
@@ -69,10 +69,10 @@ def information_channel(
 def map_predictor(
     joint: ArrayLike, losses: ArrayLike, max_loss: float, *, given_truth: bool = False, sees_sensitive: bool = False
 ) -> Channel:
-    """The randomized predictor that leaves a MAP adversary the least accuracy at a loss of at most `max_loss`.
+    """The randomized predictor that minimises a MAP adversary's accuracy at a loss of at most `max_loss`.
 
-    joint: P(s, y, x). losses: of prediction r where the truth is y, (|R|, |Y|). given_truth: the adversary knows Y
-    (equalized odds, `eq:Opt-fairClassifier-EO`); otherwise it sees the prediction alone (demographic parity).
+    joint: P(s, y, x). losses: of prediction r if the truth is y, (|R|, |Y|). given_truth: the adversary knows Y
+    (equalized odds, `eq:Opt-fairClassifier-EO`); otherwise it sees only the prediction (demographic parity).
     """
     return _least_accuracy(_predictor_program(joint, losses, max_loss, given_truth, sees_sensitive))
 
@@ -86,7 +86,7 @@ def information_predictor(
     sees_sensitive: bool = False,
     gap: float = 1e-8,
 ) -> Channel:
-    """As `map_predictor`, with the least I(R; S), or I(R; S | Y) if `given_truth`, instead of the least accuracy."""
+    """Like `map_predictor`, but minimises I(R; S), or I(R; S | Y) if `given_truth`, instead of the accuracy."""
     return _least_information(_predictor_program(joint, losses, max_loss, given_truth, sees_sensitive), gap)
 
 
@@ -159,7 +159,7 @@ def _predictor_program(
     check_joint(p.reshape(len(p), -1))
     table = np.asarray(losses, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] != p.shape[1] or not np.isfinite(table).all():
-        raise InputError(f"'losses' must be a finite matrix with {p.shape[1]} columns, one a value of Y.")
+        raise InputError(f"'losses' must be a finite matrix with {p.shape[1]} columns, one per value of Y.")
     if np.any(p.sum(axis=(0, 1)) == 0):
         raise InputError("Every x must have a probability above 0: drop the values of x whose probability is 0.")
     costs = np.einsum("syx,ry->sxr", p, table)
@@ -188,7 +188,7 @@ def _spent(program: _Program, transition: Array) -> float:
 
 
 def _information(program: _Program, transition: Array) -> float:
-    """I(R; S) in nats, or I(R; S | Y) with one block for each y."""
+    """I(R; S) in nats, or I(R; S | Y) with one block per y."""
     total = 0.0
     for block in program.blocks:
         released = block @ transition
@@ -214,7 +214,7 @@ def _interior(program: _Program) -> Array:
 
 
 def _inside(program: _Program, transition: Array) -> Array:
-    """The same channel, moved by rounding errors only, so that its distortion does not exceed the budget."""
+    """The same channel up to rounding errors, so that its distortion does not exceed the budget."""
     cheapest = _cheapest(program)
     over = _spent(program, transition) - program.budget
     if over <= 0:
@@ -236,7 +236,7 @@ def _centre(program: _Program, transition: Array, t: float) -> Array:
     for _ in range(100):
         step, decrement = _newton(program, transition, t)
         if not np.isfinite(decrement):
-            raise RuntimeError("The barrier method met a number that is not finite: the problem is ill-conditioned.")
+            raise RuntimeError("The barrier method reached a non-finite number: the problem is ill-conditioned.")
         if decrement <= 1e-9:
             break
         size = 1.0
@@ -287,7 +287,7 @@ def _newton(program: _Program, transition: Array, t: float) -> tuple[Array, floa
     g = gradient.T[:, :, None]
     solved_g, solved_rows = solve(g), solve(np.ascontiguousarray(selectors))
     schur = solved_rows.sum(axis=0)
-    drift = 1.0 - transition.sum(axis=1)  # what rounding has taken from the row sums is given back
+    drift = 1.0 - transition.sum(axis=1)  # corrects rounding errors of the row sums
     multipliers = np.linalg.solve(schur, -solved_g.sum(axis=0)[:, 0] - drift)
     step = -(solved_g[:, :, 0] + (solved_rows @ multipliers))
     return np.ascontiguousarray(step.T), float(-(gradient * step.T).sum())

@@ -1,8 +1,8 @@
 """Gaussian mixtures (Section `sec:gmm`): X | S=1 ~ N(mu, Sigma), X | S=0 ~ N(-mu, Sigma), P(S=1) = q.
 
-An affine encoder releases X + beta + Z with Z ~ N(0, P), E|X_r - X|^2 = |beta|^2 + tr P <= D. What a MAP adversary
-learns depends on one number, the separation gamma = 2 sqrt(mu' (Sigma + P)^-1 mu): the distance of the two released
-means in units of the released noise. All functions take mu, not 2 mu.
+An affine encoder releases X + beta + Z with Z ~ N(0, P), E|X_r - X|^2 = |beta|^2 + tr P <= D. A MAP adversary's success
+depends on one number, the separation gamma = 2 sqrt(mu' (Sigma + P)^-1 mu): the distance of the two released means in
+units of the released noise. All functions take mu, not 2 mu.
 """
 
 import math
@@ -67,10 +67,10 @@ def mutual_information(separation: float, prior: float) -> float:
 
 
 def minimal_alpha_loss(separation: float, prior: float, alpha: float) -> float:
-    """The least expected alpha-loss of any guess from a Gaussian release (Proposition `thm:alpha`), by quadrature.
+    """The minimum expected alpha-loss for a Gaussian release (Proposition `thm:alpha`), by quadrature.
 
     alpha/(alpha-1) (1 - integral of (sum_s P(s, x)^alpha)^(1/alpha) dx); log-loss at 1, the MAP error at infinity. For
-    every alpha it falls as the separation grows, so all of these adversaries are hurt most by the same noise.
+    every alpha it decreases with the separation, so the same noise is optimal against all of these adversaries.
 
     >>> round(minimal_alpha_loss(2.0, 0.5, math.inf), 6)  # 1 - Phi(1)
     0.158655
@@ -85,14 +85,14 @@ def minimal_alpha_loss(separation: float, prior: float, alpha: float) -> float:
         return entropy - mutual_information(separation, prior)
     if separation * min(1.0, alpha) > 60.0:
         return 0.0
-    # Of each branch the logarithm, so that no power of a tiny density is lost.
+    # In logarithms, so that powers of tiny densities do not underflow.
     first, second = math.log(prior), math.log(1.0 - prior)
 
     def lost(x: float) -> float:
         one, other = first - (x - separation / 2) ** 2 / 2, second - (x + separation / 2) ** 2 / 2
         return math.exp(np.logaddexp(one, other)) - math.exp(np.logaddexp(alpha * one, alpha * other) / alpha)
 
-    # Integrating what is lost against certainty, not the norm itself, keeps small losses exact.
+    # Integrating the difference to certainty, not the norm itself, keeps small losses exact.
     far = separation / 2 + 12.0 * max(1.0, 1.0 / math.sqrt(alpha))
     boundary = min(max(-(first - second) / separation, -far), far) if separation else 0.0
     points = sorted({-separation / 2, boundary, separation / 2})
@@ -101,7 +101,7 @@ def minimal_alpha_loss(separation: float, prior: float, alpha: float) -> float:
 
 
 def separation(mean: ArrayLike, covariance: ArrayLike, noise: ArrayLike | None = None) -> float:
-    """gamma = 2 sqrt(mu' (Sigma + P)^-1 mu); vectors stand for diagonal matrices. Infinite where nothing covers mu.
+    """gamma = 2 sqrt(mu' (Sigma + P)^-1 mu); vectors stand for diagonal matrices. Infinite if mu has a noiseless part.
 
     >>> separation([1.0, 0.0], [1.0, 1.0])
     2.0
@@ -122,7 +122,7 @@ def water_filling(mean: ArrayLike, variance: ArrayLike, budget: float) -> Array:
     """The optimal *diagonal* noise variances (Theorem `thm:PDI`): (|mu_i| nu - sigma_i^2)^+ with sum D.
 
     Exact: the level nu is found among the breakpoints sigma_i^2 / |mu_i|. A coordinate whose mean is 0 gets no noise;
-    if all are, no noise is spent, because there is nothing to hide.
+    if all are 0, no noise is added, because there is nothing to hide.
 
     >>> water_filling([2.0, 1.0, 0.0], [1.0, 1.0, 1.0], 1.0).round(4)
     array([1., 0., 0.])
@@ -138,11 +138,11 @@ def water_filling(mean: ArrayLike, variance: ArrayLike, budget: float) -> Array:
     active = np.flatnonzero(mu > 0)
     if not len(active) or budget == 0.0:
         return noise
-    with np.errstate(over="ignore"):  # a mean too small to divide by is reached last
+    with np.errstate(over="ignore"):  # a mean too small to divide by comes last
         order = active[np.argsort(sigma2[active] / mu[active], kind="stable")]
         breakpoints = sigma2[order] / mu[order]
         levels = (budget + np.cumsum(sigma2[order])) / np.cumsum(mu[order])
-    # At least one: a budget too small to be seen beside a variance still goes to the first.
+    # At least one: a budget that is negligible relative to a variance still goes to the first coordinate.
     count = int(np.flatnonzero(levels > breakpoints)[-1]) + 1 if np.any(levels > breakpoints) else 1
     chosen = order[:count]
     with np.errstate(invalid="ignore", over="ignore"):
@@ -179,7 +179,7 @@ class InformedNoise:
     """The optimum when the encoder sees S: shifts of the two classes, noise, and how the budget is split.
 
     shift_one, shift_zero: added to rows with S=1 and S=0. noise: covariance P. spent_on_shift + spent_on_noise = D, or
-    less once S is hidden completely. separation: what is left.
+    less once S is hidden completely. separation: what remains.
     """
 
     shift_one: Array
@@ -191,7 +191,7 @@ class InformedNoise:
 
 
 def perfect_budget(mean: ArrayLike, prior: float) -> float:
-    """The finite D = 4 q (1-q) |mu|^2 at which an encoder that sees S hides it completely: both means meet.
+    """The finite D = 4 q (1-q) |mu|^2 at which an encoder that sees S hides it completely: the means coincide.
 
     >>> perfect_budget([3.0, 4.0], 0.5)
     25.0
@@ -203,7 +203,7 @@ def perfect_budget(mean: ArrayLike, prior: float) -> float:
 def informed_noise(mean: ArrayLike, covariance: ArrayLike, budget: float, prior: float) -> InformedNoise:
     """The optimal affine encoder that sees S: move the class means towards each other, then add rank-one noise.
 
-    Bringing the half-distance mu down to mu - t costs 4 q (1-q) |t|^2 when the rarer class moves more (shifts
+    Reducing the half-distance mu to mu - t costs 4 q (1-q) |t|^2 if the rarer class moves more (shifts
     -2 (1-q) t and 2 q t); noise of trace n then leaves (mu - t)' (Sigma + n I)^-1 (mu - t). That is jointly convex in
     (t, P), so a one-dimensional search over n, with t in closed form for each, finds the optimum.
     """
@@ -215,7 +215,7 @@ def informed_noise(mean: ArrayLike, covariance: ArrayLike, budget: float, prior:
     along = vectors.T @ mu
 
     def shifted(noise: float) -> Array:
-        """The best t, in the eigenbasis, when `noise` of the budget goes to noise."""
+        """The best t, in the eigenbasis, if `noise` of the budget is spent on noise."""
         limit = math.sqrt(max(budget - noise, 0.0) / price)
         if limit >= float(np.linalg.norm(along)):
             return along
@@ -255,7 +255,7 @@ def informed_noise(mean: ArrayLike, covariance: ArrayLike, budget: float, prior:
 
 @dataclass(frozen=True)
 class MonteCarlo:
-    """A number by simulation, with its standard error."""
+    """A simulated number with its standard error."""
 
     value: float
     error: float
@@ -266,8 +266,8 @@ def multiclass(
 ) -> tuple[MonteCarlo, MonteCarlo]:
     """MAP accuracy and mutual information (nats) for several classes that share a covariance.
 
-    Simulated in the space the means span (at most classes - 1 dimensions); each draw counts by its exact posterior, so
-    the errors are small. Classes are drawn in proportion to their priors exactly (stratified).
+    Simulated in the span of the means (at most classes - 1 dimensions); each draw counts by its exact posterior, so the
+    errors are small. Classes are drawn exactly in proportion to their priors (stratified).
     """
     centres = np.atleast_2d(np.asarray(means, dtype=np.float64))
     sigma = _matrix("covariance", covariance, centres.shape[1])
@@ -333,7 +333,7 @@ def _matrix(name: str, values: ArrayLike, size: int) -> Array:
         raise InputError(f"'{name}' must be a {size} x {size} matrix, or its diagonal. Got shape {matrix.shape}.")
     if not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T, rtol=1e-10, atol=1e-12):
         raise InputError(f"'{name}' must be symmetric and finite.")
-    # A covariance that was computed in float32 has eigenvalues this far below 0.
+    # A covariance computed in float32 may have eigenvalues this far below 0.
     if float(np.linalg.eigvalsh(matrix)[0]) < -1e-6 * max(float(np.abs(matrix).max()), 1e-300):
         raise InputError(f"'{name}' must be positive semidefinite.")
     return matrix
