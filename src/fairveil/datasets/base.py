@@ -1,4 +1,4 @@
-"""Where data sets are looked for, and how a file is known to be the right one."""
+"""Where data sets are found, and how files are verified."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ DATA_HOME = "FAIRVEIL_DATA"
 
 @dataclass(frozen=True)
 class Split:
-    """Rows of a data set: X to be censored, the sensitive columns S, and targets nobody told the encoder about."""
+    """Rows of a data set: X to be censored, the sensitive columns S, and targets that encoders do not see."""
 
     X: pd.DataFrame
     S: pd.DataFrame
@@ -61,7 +61,7 @@ def data_homes() -> Iterator[Path]:
 
 
 def find_data(names: Sequence[str], what: str, source: str) -> Path:
-    """The first of these files or folders that is there, in any home; or what is absent and where to get it."""
+    """The first of these files or folders that exists, in any home; else reports what is missing and its source."""
     for home in data_homes():
         for name in names:
             if (home / name).exists():
@@ -70,15 +70,15 @@ def find_data(names: Sequence[str], what: str, source: str) -> Path:
 
 
 def check_counts(what: str, found: Mapping[Any, int], expected: Mapping[Any, int]) -> None:
-    """Refuse data whose labels do not occur as often as they must."""
+    """Reject data whose label counts are wrong."""
     if dict(found) != dict(expected):
         wrong = sorted(str(key) for key in {*found, *expected} if found.get(key, 0) != expected.get(key, 0))
         raise InputError(
-            f"{what} is not complete or not what it should be: other counts than published for {', '.join(wrong)}. "
+            f"{what} is incomplete or altered: its counts differ from the published ones for {', '.join(wrong)}. "
             "Fetch it again, or pass verify=False to use it as it is."
         )
 
 
 def sha256(content: bytes) -> str:
-    """The checksum by which a file is known."""
+    """The checksum that identifies a file."""
     return hashlib.sha256(content).hexdigest()

@@ -1,6 +1,6 @@
-"""GENKI (Whitehill and Movellan 2012) as the minimax filter work prepared it: 16 x 16 grey faces, smile and gender.
+"""GENKI (Whitehill and Movellan 2012) as prepared for the minimax filter: 16 x 16 grey faces, smile and gender.
 
-Both splits hold each pair of expression and gender equally often, so the prior of either is one half.
+In both splits every pair of expression and gender occurs equally often, so either prior is one half.
 """
 
 from collections import Counter
@@ -16,15 +16,15 @@ SIDE = 16
 _NAMES = ("genki.mat", "genki/genki.mat", "GENKI/genki.mat")
 _SHA256 = "2dc259ffd1434d59d57eb03024aa17fb075f8636ac854e5ea6f7e765892155e8"
 _GENDERS, _EXPRESSIONS = ("male", "female"), ("not smiling", "smiling")
-#: Images for each pair of expression and gender.
+#: Images per pair of expression and gender.
 _EACH = {"train": 435, "test": 50}
 
 
 def load_genki(*, verify: bool = True) -> tuple[ImageSplit, ImageSplit]:
     """1,740 training and 200 test images, (rows, 16, 16) float32 in [0, 1]; S is `gender`, the target `expression`.
 
-    A few pixels of the file lie outside [0, 1], by at most 0.04; they are moved to its ends. verify: check the file's
-    SHA-256 and how often each label occurs.
+    A few pixels of the file lie outside [0, 1], by at most 0.04; they are clipped. verify: check the file's SHA-256 and
+    label counts.
     """
     source = "The file genki.mat of the minimax filter (Hamm, github.com/hammlab/MinimaxFilter) holds it."
     path = find_data(_NAMES, "GENKI", source)
@@ -40,13 +40,13 @@ def _read(path: Path, part: str, *, verify: bool) -> ImageSplit:
         file = loadmat(path)
         pixels, smile, sex = (np.asarray(file[f"{name}{part}"]) for name in ("X", "y1_", "y2_"))
     except (KeyError, ValueError, NotImplementedError, OSError) as error:
-        # NotImplementedError: what scipy raises for files of MATLAB 7.3.
+        # NotImplementedError: raised by scipy for files of MATLAB 7.3.
         raise InputError(f"{path.name} cannot be read as GENKI: it needs X, y1_ and y2_ of {part}.") from error
     if pixels.ndim != 2 or len(pixels) != SIDE**2 or not smile.size == sex.size == pixels.shape[1]:
-        raise InputError(f"{path.name}: one image of {SIDE**2} pixels a column and two labels each are expected.")
+        raise InputError(f"{path.name}: expected one image of {SIDE**2} pixels per column, with two labels each.")
     if not (np.isin(smile, (1, 2)).all() and np.isin(sex, (1, 2)).all()):
         raise InputError(f"{path.name}: labels must be 1 or 2.")
-    # One image a column, written down column by column.
+    # One image per column, stored column by column.
     images = pixels.T.reshape(-1, SIDE, SIDE).swapaxes(1, 2).clip(0.0, 1.0).astype(np.float32)
     gender = pd.Series(np.array(_GENDERS)[sex.ravel().astype(int) - 1], name="gender")
     expression = pd.Series(np.array(_EXPRESSIONS)[smile.ravel().astype(int) - 1], name="expression")

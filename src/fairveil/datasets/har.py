@@ -21,7 +21,7 @@ _LABELS = "activity_labels.txt"
 _FEATURES, _SUBJECTS = 561, 30
 _ACTIVITIES = {"WALKING": 1722, "WALKING_UPSTAIRS": 1544, "WALKING_DOWNSTAIRS": 1406, "SITTING": 1777,
                "STANDING": 1906, "LAYING": 1944}  # fmt: skip
-#: Rows of the paper's training part, of the pooled 10,299.
+#: Training rows in the paper, of the pooled 10,299.
 TRAIN_ROWS = 8000
 #: The git blob ids of UCI's own feature files.
 _ORIGINALS = {"train": "b06f3e4c7cddf435f2f2b102b4824f51ee8a6298", "test": "f3c01cbd355e0000229bce4e38156ee338fa6b08"}
@@ -32,9 +32,9 @@ Read = Callable[[str], bytes]
 def load_har(split: Literal["pooled", "official"] = "pooled", *, verify: bool = True) -> tuple[Split, Split]:
     """Windows of 561 features in [-1, 1]; S is `subject`, the target `activity`.
 
-    split: `pooled`, as in the paper, puts all windows together and draws 8,000 for training (always the same ones; the
-    paper's own draw is not known). `official` is UCI's, with 21 subjects in training and 9 others in test: there the
-    identity of a test subject cannot be learned. verify: check sizes and how often each label occurs.
+    split: `pooled`, as in the paper, pools all windows and draws 8,000 for training (always the same ones; the paper's
+    own draw is not known). `official` is UCI's, with 21 subjects in training and 9 others in test: there the identity
+    of a test subject cannot be learned. verify: check sizes and label counts.
 
     `X.attrs["original"]` says whether the features are UCI's own files or recomputed from the raw signals.
     """
@@ -77,12 +77,12 @@ def _part(read: Read, part: str) -> tuple[pd.DataFrame, pd.Series, pd.Series]:
         names = [line.split(maxsplit=1)[1] for line in titles if line.strip()]
         labels = dict(line.split(maxsplit=1) for line in meanings if line.strip())
     except (ValueError, IndexError) as error:
-        raise InputError(f"The {part} part of UCI HAR cannot be read: a file is not of the expected form.") from error
+        raise InputError(f"The {part} part of UCI HAR cannot be read: a file has an unexpected form.") from error
     if features.shape != (len(subject), _FEATURES) or len(code) != len(subject) or len(names) != _FEATURES:
-        raise InputError(f"The {part} part of UCI HAR must have {_FEATURES} features and one label of each kind a row.")
+        raise InputError(f"The {part} part of UCI HAR must have {_FEATURES} features and one label per row and kind.")
     if features.isna().any(axis=None) or not np.isin(code, [int(key) for key in labels]).all():
         raise InputError(f"The {part} part of UCI HAR has an unknown activity or a gap in its features.")
-    # Some of UCI's names occur three times: a number before each tells them apart.
+    # Some of UCI's names occur three times: a number before each makes them unique.
     features.columns = [f"{i + 1} {name}" for i, name in enumerate(names)]
     blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
     features.attrs["original"] = blob == _ORIGINALS[part]
@@ -91,7 +91,7 @@ def _part(read: Read, part: str) -> tuple[pd.DataFrame, pd.Series, pd.Series]:
 
 
 def _reader(path: Path) -> Read:
-    """How to read a file of the data set by its name, from a folder or an archive."""
+    """A function that reads a file of the data set by name, from a folder or an archive."""
     contents: dict[str, bytes] = {}
     if path.is_file():
         contents = _unpacked(path)
@@ -110,7 +110,7 @@ def _reader(path: Path) -> Read:
 
 
 def _unpacked(path: Path) -> dict[str, bytes]:
-    """The files of an archive, by their path below the data set's folder."""
+    """The files of an archive, by their path relative to the data set's folder."""
     wanted = {"features.txt", _LABELS} | {
         f"{part}/{name}_{part}.txt" for part in ("train", "test") for name in ("X", "y", "subject")
     }

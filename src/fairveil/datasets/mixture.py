@@ -25,9 +25,9 @@ class GaussianMixture:
 
 
 def gaussian_mixture(prior: float = 0.5, dimension: int = 32, seed: int = 0) -> GaussianMixture:
-    """A mixture like the paper's, which prints neither its means nor its variances: both are drawn here, once.
+    """A mixture like the paper's, which reports neither its means nor its variances: both are drawn here, once.
 
-    Means are uniform in (0, 0.5), variances in (0.5, 1.5): without noise a MAP adversary is right in 97.4 %.
+    Means are uniform in (0, 0.5), variances in (0.5, 1.5): without noise a MAP adversary has an accuracy of 97.4 %.
     """
     if not 0.0 < prior < 1.0:
         raise InputError(must_be("gaussian_mixture", "prior", "in (0, 1)", prior))

@@ -19,13 +19,13 @@ _NAMES = ("utkface_64x64.zip", "UTKFace.zip", "UTKFace", "utkface")
 _SHA256 = {"utkface_64x64.zip": "e91b05fce57f3aed6008d221f65c77675ea1adb3ef74847fd271197d798bd945"}
 GENDERS = ("male", "female")
 ETHNICITIES = ("White", "Black", "Asian", "Indian", "Others")
-#: Of all faces with three labels; and of the paper's: ages 10 to 65, four ethnicities.
+#: Label counts of all faces with three labels; and the paper's selection: ages 10 to 65, four ethnicities.
 _ALL = {"male": 12_391, "female": 11_314, "White": 10_078, "Black": 4_526, "Asian": 3_434, "Indian": 3_975,
         "Others": 1_692}  # fmt: skip
 AGES = (10, 65)
-#: The share of the faces that is tested on.
+#: The share of faces used for testing.
 _TEST = 0.2
-#: Of one face, at most.
+#: Limits per face.
 _MOST_PIXELS, _MOST_BYTES = 2**24, 2**24
 
 
@@ -34,9 +34,9 @@ def load_utkface(
 ) -> tuple[ImageSplit, ImageSplit]:
     """Faces as (rows, size, size, 3) uint8; S is `gender`, the targets are `ethnicity` and `age`.
 
-    ages: the youngest and the oldest, as in the paper; others: with the ethnicity "Others", which the paper leaves
+    ages: the youngest and the oldest, as in the paper; others: include the ethnicity "Others", which the paper leaves
     out. A fifth of the faces, always the same, is the test part (the paper's own split is not known). Files whose names
-    lack a label are left out. verify: check how often each label occurs in the whole data set.
+    lack a label are left out. verify: check the label counts of the complete data set.
     """
     if not isinstance(size, int) or not 8 <= size <= 200:
         raise InputError(must_be("load_utkface", "size", "a whole number from 8 to 200", size))
@@ -47,7 +47,7 @@ def load_utkface(
     names = sorted(_listed(path))
     labels = pd.DataFrame([parsed for name in names if (parsed := _labels(name)) is not None])
     if labels.empty:
-        raise InputError(f"{path.name} holds no face: names like 25_1_2_20170116174525125.jpg.chip.jpg are expected.")
+        raise InputError(f"{path.name} holds no face: expected names like 25_1_2_20170116174525125.jpg.chip.jpg.")
     if verify:
         check_counts("UTKFace", Counter([*labels["gender"], *labels["ethnicity"]]), _ALL)
     wanted = labels["age"].between(*ages) & (others | (labels["ethnicity"] != "Others"))
@@ -63,7 +63,7 @@ def load_utkface(
 
 
 def _labels(file: str) -> dict[str, object] | None:
-    """Age, gender and ethnicity from a file name, or None where one is missing."""
+    """Age, gender and ethnicity from a file name; None if one is missing."""
     fields = Path(file).name.split("_")
     if len(fields) < 4 or not all(field.isdigit() for field in fields[:3]):
         return None
@@ -85,7 +85,7 @@ def _listed(path: Path) -> Iterator[str]:
 
 
 def _read_images(path: Path, files: list[str], size: int) -> NDArray[np.uint8]:
-    """All images at one size. Pillow lets go of the interpreter while it decodes: threads pay."""
+    """All images at one size, decoded in threads: Pillow releases the interpreter's lock while it decodes."""
     images = np.empty((len(files), size, size, 3), dtype=np.uint8)
 
     def read(index: int, content: bytes) -> None:
