@@ -91,7 +91,7 @@ def small(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "figures", "words"),
     [
-        ("adult-1", ["adult-1.png"], ["fig:UCI-CaseI", "adversary of the training", "ours, (X, S)"]),
+        ("adult-1", ["adult-1.png"], ["fig:UCI-CaseI", "training adversary", "ours, (X, S)"]),
         ("adult-eo", ["adult-eo.png"], ["fig:UCI-CaseI-EO", "0.0261"]),
         ("adult-2", ["adult-2.png"], ["fig:UCI-CaseII-Censoring", "pair, fresh attacker", "ours, X"]),
         ("genki", ["genki.png", "genki-faces.png"], ["5792.62", "tb:errorTCNNE", "Laplace", "FNND, ours"]),

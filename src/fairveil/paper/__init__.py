@@ -1,4 +1,4 @@
 """The paper's experiments, one module each."""
 
-#: By which `fairveil reproduce` knows them; here, because help must not wait for what they import.
+#: The names for `fairveil reproduce`; defined here, so that help does not wait for their imports.
 NAMES = ("gaussian", "adult-1", "adult-eo", "adult-2", "genki", "har", "utkface")

@@ -1,8 +1,8 @@
 """UCI Adult: hide gender (case I) or gender and relationship (case II), keep the salary (Section `sec:uci_adult`).
 
-The paper's encoder puts out probabilities for each category; ours draws records. What is found is found by fresh
-LightGBM models, which learn from released training rows and are scored once on released test rows; the paper's own
-measure of leakage, the accuracy of the adversary of the training, stands beside it.
+The paper's encoder outputs probabilities for each category; ours draws records. Leakage is measured with fresh LightGBM
+models, trained on released training rows and scored once on released test rows; the paper's own measure of leakage, the
+accuracy of the training adversary, is reported next to it.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,15 +22,15 @@ from fairveil.metrics import demographic_parity_gap, equalized_odds_gap
 from fairveil.paper.games import measured, of_training, release_table, train_members
 from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
 
-#: Networks and rates of the authors' code for Adult (soft vectors, one small adversary, no average, no decay).
+#: Networks and rates of the authors' code for Adult (soft vectors, one small adversary, no averaging, no weight decay).
 NETWORK = fv.FeedForward(hidden=(170, 130), noise_dim=113)
 TRAINING = fv.Training(steps=2000, batch_size=2048, adversary_steps=1, learning_rate=1e-3,
                        adversary_learning_rate=1e-3, adversary_hidden=((10, 5),),
                        adversary_dropout=0.0, adversary_decay=0.0, average=0.0, final_rate=1.0)  # fmt: skip
-#: The paper's second constraint: the summed squares of the four continuous columns, each on its range.
+#: The paper's second constraint: the summed squares of the four continuous columns, each scaled by its range.
 CONTINUOUS = 0.05
 
-#: As printed. Case I: (gender, salary, ΔDemP) of points that the text names.
+#: As printed. Case I: (gender, salary, ΔDemP) of points given in the text.
 PRINTED_1 = {"original": (0.85, 0.845, 0.20), "censored": (0.67, 0.81, 0.06), "censored further": (0.66, 0.79, 0.0)}
 #: Peers at ΔDemP 0.06, and ΔEO of both classes at salary 82.4 %.
 PRINTED_PEERS = {"ALFR": (0.83, 0.06), "LAFTR-DP": (0.835, 0.06)}
@@ -43,7 +43,7 @@ PRINTED_2_LEFT = {"sex": 0.25, "relationship": 0.34, "pair": 0.34}
 
 @dataclass(frozen=True)
 class Sizes:
-    """What sets the profiles apart. nats: the paper's budgets for categories; budgets: ours, in changed values."""
+    """The sizes of a profile. nats: the paper's budgets for categories; budgets: ours, in changed values."""
 
     nats: tuple[float, ...]
     budgets: tuple[float, ...]
@@ -60,7 +60,7 @@ SIZES: dict[Profile, Sizes] = {
 
 def encoders(case: Case, sizes: Sizes) -> dict[str, dict[str, Any]]:
     """Settings by name: the paper's, and ours, seeing X or (X, S)."""
-    # In its case II the paper has a wider adversary, and an encoder that always sees S (`fig:UCI_Architecture-CaseII`).
+    # In case II the paper has a wider adversary, and an encoder that always sees S (`fig:UCI_Architecture-CaseII`).
     small = TRAINING.adversary_hidden if case == "I" else ((50, 30),)
     paper = {"architecture": NETWORK, "release": "probabilities", "constraint": "penalty",
              "training": replace(TRAINING, steps=sizes.steps, adversary_hidden=small)}  # fmt: skip
@@ -87,7 +87,7 @@ class Bench:
         return columns if len(columns) == 1 else {**columns, "pair": part.S.agg(" & ".join, axis=1)}
 
     def measure(self, train: pd.DataFrame, test: pd.DataFrame) -> dict[str, Any]:
-        """Accuracy of S and of the salary by fresh models; ΔDemP and ΔEO of the salary."""
+        """Accuracy of fresh models for S and the salary; ΔDemP and ΔEO of the salary."""
         truth = self.test.targets["salary"]
         salary = probe(train, self.train.targets["salary"], test, truth)
         row: dict[str, Any] = {"salary": salary.accuracy.value, "S": {}, "AUC": {}, "ΔDemP": {}}
@@ -111,7 +111,7 @@ class Bench:
         return train_members(budgets, self.train.X, self.train.S, settings, checkpoint, progress=progress)
 
     def budgets(self, name: str) -> list[Any]:
-        """The paper's count nats, ours changed values."""
+        """The paper's are in nats, ours in changed values."""
         return list(self.sizes.nats if name.startswith("paper") else self.sizes.budgets)
 
     def of_member(self, trained: FairEncoder) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Bench:
 def _points(
     case: Case, folder: Path, profile: Profile, tell: Callable[[str], None], *, progress: bool
 ) -> tuple[dict[str, Any], dict[str, dict[float, dict[str, Any]]], Store]:
-    """Every point of a case: of the original rows, and of each encoder by budget."""
+    """Every point of a case: for the original rows, and for each encoder by budget."""
     sizes = SIZES[profile]
     bench = Bench(case, sizes)
     settings = {"profile": profile, "encoders": encoders(case, sizes), "sizes": sizes}
@@ -156,7 +156,7 @@ def run_1(folder: Path, profile: Profile, tell: Callable[[str], None], *, progre
 
 
 def run_eo(folder: Path, profile: Profile, tell: Callable[[str], None], *, progress: bool = True) -> Page:
-    """Equalized odds of the same releases: Fig. `fig:UCI-CaseI-EO`. Takes the points of case I if they are there."""
+    """Equalized odds of the same releases: Fig. `fig:UCI-CaseI-EO`. Reuses the points of case I if they exist."""
     original, found, store = _points("I", folder, profile, tell, progress=progress)
     _draw_odds(folder / "adult-eo.png", original, found)
     rows: list[list[object]] = []
@@ -167,13 +167,13 @@ def run_eo(folder: Path, profile: Profile, tell: Callable[[str], None], *, progr
     least = min(((_sum_of_odds(v), n, v) for n, values in found.items() for v in values.values()),
                 key=lambda found: found[0])  # fmt: skip
     summary = [
-        "No encoder here was told of the salary, nor trained for equalized odds. The least "
-        f"ΔEO(0) + ΔEO(1) of all points is {least[0]:.4f}, by {least[1]}, "
-        f"salary {percent(least[2]['salary'])} (picked on these test rows), after {_sum_of_odds(original):.4f} on "
+        "No encoder here sees the salary or is trained for equalized odds. The smallest "
+        f"ΔEO(0) + ΔEO(1) over all points is {least[0]:.4f}, by {least[1]}, "
+        f"salary {percent(least[2]['salary'])} (chosen on these test rows), against {_sum_of_odds(original):.4f} on "
         f"original rows. The paper prints {PRINTED_EO[0] + PRINTED_EO[1]:.4f} above "
         f"{percent(PRINTED_EO['salary'])}.",
         "Where the true rates of the groups differ, as they do here, parity and equal odds hold together only for "
-        "predictions that say nothing of the truth: a useful prediction near parity has unequal odds.",
+        "predictions that carry no information about the truth: a useful prediction near parity has unequal odds.",
         *_differs(profile),
     ]  # fmt: skip
     return Page("adult-eo", "UCI Adult, case I: equalized odds", summary,
@@ -203,38 +203,38 @@ def run_2(folder: Path, profile: Profile, tell: Callable[[str], None], *, progre
             summary.append(
                 f"{encoder}, with at least 94 % of the baseline's salary accuracy ({percent(least['salary'])}): "
                 f"gender {percent(least['S']['sex'])} (66 %), relationship {percent(least['S']['relationship'])} "
-                f"(45 %), the pair {percent(least['S']['pair'])} (41 %); of ΔDemP is left: {left}. In brackets: as "
+                f"(45 %), the pair {percent(least['S']['pair'])} (41 %); remaining ΔDemP: {left}. In brackets: as "
                 "printed."
             )
     summary += _differs(profile)
     return Page("adult-2", "UCI Adult, case II: hide gender and relationship", summary,
                 [_table(original, found, names)],
                 [Figure("adult-2.png", "Figs. fig:UCI-CaseII-Censoring and fig:UCI-CaseII-fairness: salary against "
-                        "what is found of S, and against ΔDemP.")],
+                        "attacker accuracy on S, and against ΔDemP.")],
                 {"profile": profile, **encoders("II", SIZES[profile])}, store.seconds)  # fmt: skip
 
 
 def _differs(profile: Profile) -> list[str]:
-    """What is not as in the paper."""
+    """Differences from the paper."""
     here, there = SIZES[profile], SIZES["paper"]
     lines = ["The paper's encoder starts near the original here (its output is added to a preference for the row's own "
              "values), not from random outputs."]  # fmt: skip
     if profile == "quick":
         lines.append(f"`quick` differs from the paper: {here.steps:,} steps instead of {there.steps:,}, and for ours "
-                     f"{here.our_steps} with {here.lessons} lessons instead of {there.our_steps:,} with "
+                     f"{here.our_steps} with {here.lessons} pretraining steps instead of {there.our_steps:,} with "
                      f"{there.lessons:,}; fewer budgets.")  # fmt: skip
     return lines
 
 
 def _soft_leak(found: dict[str, dict[float, dict[str, Any]]], secret: str) -> list[str]:
-    """Where the paper's soft vectors tell a fresh attacker much more than the adversary of the training."""
+    """Where a fresh attacker recovers much more from the paper's soft vectors than the training adversary does."""
     lines = []
     for name, values in found.items():
         if name.startswith("paper"):
             budget, value = max(values.items())
             lines.append(
-                f"{name} at {budget:g} nats: the adversary of the training is right in "
-                f"{percent(value['training adversary'])}, a fresh attacker in {percent(value['S'][secret])}: soft "
+                f"{name} at {budget:g} nats: the training adversary's accuracy is "
+                f"{percent(value['training adversary'])}, a fresh attacker's {percent(value['S'][secret])}: soft "
                 "vectors carry S in their fine structure."
             )
     return lines
@@ -245,7 +245,7 @@ def _best_at(found: dict[str, dict[float, dict[str, Any]]], secret: str, gap: fl
     if not within:
         return []
     salary, name, value = max(within, key=lambda found: found[0])
-    return [f"Most salary accuracy at ΔDemP of at most {gap:g}: {percent(salary)} by {name} (ΔDemP "
+    return [f"Best salary accuracy at a ΔDemP of at most {gap:g}: {percent(salary)} by {name} (ΔDemP "
             f"{value['ΔDemP'][secret]:.3f}); {beside}."]  # fmt: skip
 
 
@@ -262,7 +262,7 @@ def _table(original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]
     return Table(
         "Salary, S and ΔDemP",
         ["encoder", "D", "changed categories", "changed numbers", "salary", *(f"{n}, fresh attacker" for n in names),
-         "S, adversary of the training", *(f"ΔDemP by {n}" for n in names), ""],
+         "S, training adversary", *(f"ΔDemP by {n}" for n in names), ""],
         rows, "Distortion on held-out rows. The paper's encoders: categories in nats, bounded by D, and squared "
         f"changes of numbers on their range, bounded by {CONTINUOUS:g}. Ours: the number of changed categories and "
         "squared changes in standard deviations, together bounded by D.",
@@ -294,7 +294,7 @@ def _draw_trade_offs(
     labels: dict[str, str],
     mark: Callable[[Sequence[Any], Sequence[Any]], None],
 ) -> None:
-    """Above: salary against what is found of S; below: against ΔDemP. Lines: baselines; stars: the paper's points."""
+    """Top: salary against attacker accuracy on S; bottom: against ΔDemP. Lines: baselines; stars: the paper."""
     from matplotlib.figure import Figure as Canvas
 
     canvas = Canvas(figsize=(5.2 * max(len(names), 1) + 0.5, 8.4), layout="constrained")
@@ -304,14 +304,14 @@ def _draw_trade_offs(
             salary = [100 * v["salary"] for v in values.values()]
             style = {"color": f"C{i}", "marker": "o", "ms": 4}
             upper.plot([100 * v["S"][name] for v in values.values()], salary, label=f"{encoder}: fresh", **style)
-            if name == names[-1]:  # the adversary guesses the joint value
+            if name == names[-1]:  # the adversary predicts the joint value
                 upper.plot([100 * v["training adversary"] for v in values.values()], salary, ls=":", marker="x",
-                           ms=4, color=f"C{i}", label=f"{encoder}: adversary of the training")  # fmt: skip
+                           ms=4, color=f"C{i}", label=f"{encoder}: training adversary")  # fmt: skip
             lower.plot([v["ΔDemP"][name] for v in values.values()], salary, label=encoder, **style)
         upper.axhline(100 * original["salary"], color="green", lw=1, label="salary, original rows")
         upper.axvline(100 * original["S"][name], color="red", lw=1, label=f"{labels[name]}, original rows")
         lower.axvline(original["ΔDemP"][name], color="red", lw=1, label="original rows")
-        upper.set(xlabel=f"{labels[name]} found (%)", ylabel="salary accuracy (%)")
+        upper.set(xlabel=f"{labels[name]}, attacker accuracy (%)", ylabel="salary accuracy (%)")
         lower.set(xlabel=f"ΔDemP by {labels[name]}", ylabel="salary accuracy (%)")
     mark(above.ravel(), below.ravel())
     for axes in (*above.ravel(), *below.ravel()):

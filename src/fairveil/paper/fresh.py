@@ -1,6 +1,6 @@
-"""Fresh models on what was released: the paper's networks, trained from scratch, and other families beside them.
+"""Fresh models on released rows: the paper's networks, trained from scratch, and other families.
 
-The paper reports what the adversary of the training finds. Here that figure stands beside what a new attacker finds.
+The paper reports the accuracy of the training adversary. Here it is compared with that of a fresh attacker.
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from fairveil.information import mixed_mutual_information
 
 Rows = NDArray[Any]
 
-#: Classes, and values of a row, up to which a linear attacker takes part.
+#: A linear attacker is used up to this many classes and values per row.
 _FEW, _NARROW = 10, 1024
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Released rows with the codes (or numbers) to be learned from them.
+    """Released rows with the codes (or numbers) to be predicted from them.
 
-    draws: how many releases of the same rows are stacked here, one below the other.
+    draws: how many releases of the same rows are stacked here.
     """
 
     x: Rows
@@ -33,7 +33,7 @@ class Sample:
     draws: int = 1
 
     def features(self) -> NDArray[np.float32]:
-        """Images as (rows, channels, height, width) in [0, 1], tables as they are."""
+        """Images as (rows, channels, height, width) in [0, 1], tables unchanged."""
         x = self.x.astype(np.float32) / (255.0 if self.x.dtype == np.uint8 else 1.0)
         if x.ndim == 3:
             return x[:, None]
@@ -42,9 +42,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Fresh:
-    """How a new model is made: the paper's network for the data.
+    """The configuration of a fresh model: the paper's network for the data.
 
-    hidden: dense layers; filters: of the convolutions before them (images only).
+    hidden: dense layers; filters: of the preceding convolutions (images only).
     """
 
     hidden: tuple[int, ...]
@@ -52,30 +52,30 @@ class Fresh:
     epochs: int = 20
     batch: int = 128
     rate: float = 1e-3
-    #: Networks from different starts; their probabilities are averaged.
+    #: Networks with different initial weights; their probabilities are averaged.
     starts: int = 1
 
     def predict(self, train: Sample, tests: Sequence[Rows], *, classes: int | None, seed: int = 0) -> list[Rows]:
-        """Probabilities (rows, classes), or numbers, for several sets of rows; a tenth of the training rows stops."""
+        """Probabilities (rows, classes), or numbers, for several sets of rows (early stopping on a tenth)."""
         x = train.features()
         held, kept = _tenth(train, seed)
         model = Several(self, classes, seed).fit(x[kept], train.y[kept], x[held], train.y[held])
         return [model.predict(Sample(rows, train.y).features()) for rows in tests]
 
     def network(self, classes: int | None, seed: int) -> Network:
-        """One network, not yet fitted."""
+        """One unfitted network."""
         return Network(self.hidden, classes=classes, filters=self.filters, epochs=self.epochs, batch=self.batch,
                        rate=self.rate, patience=max(4, self.epochs // 4), seed=seed)  # fmt: skip
 
 
 class Several:
-    """As many networks as `fresh` starts; their answers are averaged."""
+    """Several networks with different initial weights; their outputs are averaged."""
 
     def __init__(self, fresh: Fresh, classes: int | None, seed: int) -> None:
         self.networks = [fresh.network(classes, seed + 1000 * start) for start in range(fresh.starts)]
 
     def fit(self, x: Rows, y: Rows, x_val: Rows, y_val: Rows) -> Self:
-        """Each from its own start."""
+        """Fit each network."""
         for network in self.networks:
             network.fit(x, y, x_val, y_val)
         return self
@@ -90,8 +90,8 @@ def strongest(
 ) -> dict[str, float]:
     """Accuracy of each fresh attacker on released test rows: networks, trees, nearest neighbours, a linear model.
 
-    `best` is the one that did best on a tenth of the training rows, scored once on the test rows. With many classes
-    or values there is no linear model: it would take longer than all others together, and finds less.
+    `best` is the one with the highest accuracy on a tenth of the training rows, scored once on the test rows. With many
+    classes or values there is no linear model: it would take longer than all others together, and finds less.
     """
     x, z = train.features(), test.features()
     held, kept = _tenth(train, seed)
@@ -100,7 +100,7 @@ def strongest(
     for number, fresh in enumerate(networks):
         inputs = (x, z) if fresh.filters else (flat, flat_test)
         models.append((f"network {number + 1}", Several(fresh, classes, seed), *inputs))
-    # A class more is a tree more, and a tree that looks at some columns is as good here as one that looks at all.
+    # One more class is one more tree, and a tree on a sample of the columns is as good here as one on all of them.
     trees = Boosting(classes, 15, 0.1, 200 if classes <= _FEW else 100, seed, share=min(1.0, 64 / flat.shape[1]))
     models.append(("trees", trees, flat, flat_test))
     if classes <= _FEW and flat.shape[1] <= _NARROW:
@@ -118,7 +118,7 @@ def embedded_information(train: Sample, test: Sample, *, classes: int, embedding
                          seed: int = 0) -> float:  # fmt: skip
     """I(embedding; label) in nats on test rows: the layer before softmax of a fresh network (Section `MIestimation`).
 
-    components: principal components that are kept of a wide embedding.
+    components: number of principal components kept of a wide embedding.
     """
     x = train.features()
     held, kept = _tenth(train, seed)
@@ -130,9 +130,9 @@ def embedded_information(train: Sample, test: Sample, *, classes: int, embedding
 
 
 def _tenth(sample: Sample, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """A tenth of the rows, to stop and to choose by, and the others.
+    """A tenth of the rows, for early stopping and selection, and the others.
 
-    All draws of a row are on one side: else the nearest neighbour of a held one would be the same row, drawn again.
+    All draws of a row are on one side: otherwise a held-out draw's nearest neighbour would be another draw of its row.
     """
     rows = len(sample.x) // sample.draws
     order = np.random.default_rng(seed).permutation(rows)

@@ -1,4 +1,4 @@
-"""What the experiments do with trained members: release, and the figures of the training itself."""
+"""Common steps of the experiments: train members, release, and read the figures of the training itself."""
 
 import time
 import warnings
@@ -25,7 +25,7 @@ from fairveil.veil import Veil
 def train_members(
     budgets: Sequence[Any], table: Any, sensitive: Any, settings: Mapping[str, Any], checkpoint: Path, *, progress: bool
 ) -> list[FairEncoder]:
-    """All budgets in one game. One that is not met on held-out rows is measured all the same, and marked."""
+    """All budgets in one game. A budget that is not met on held-out rows is measured anyway, and marked."""
     training = replace(settings.get("training") or Training(), checkpoint=checkpoint)
     encoder = FairEncoder(unmet="warn", random_state=0, verbose=progress, **{**settings, "training": training})
     with warnings.catch_warnings():
@@ -37,14 +37,14 @@ def train_members(
 def release_image_batch(
     veil: Veil, images: NDArray[np.generic], s: pd.DataFrame | None, draw: int
 ) -> NDArray[np.generic]:
-    """One draw of censored images; the same number draws the same again."""
+    """One draw of censored images; the same number gives the same draw."""
     batch = read_image_batch(images)
     released = veil.apply(batch, _shown(veil, s), torch.Generator().manual_seed(draw))
     return batch.like_origin(released, keep_types=veil.encoder.signature.sampled)
 
 
 def release_table(veil: Veil, table: pd.DataFrame, s: pd.DataFrame | None, draw: int) -> pd.DataFrame:
-    """One draw of a censored table; the same number draws the same again."""
+    """One draw of a censored table; the same number gives the same draw."""
     read = pa.Table.from_pandas(table, preserve_index=False)
     return veil.apply(read, _shown(veil, s), torch.Generator().manual_seed(draw)).to_pandas()
 
@@ -62,15 +62,15 @@ def measured(
     *,
     anew: bool = False,
 ) -> tuple[dict[float, dict[str, Any]], list[FairEncoder]]:
-    """What is measured of every member of one game, by budget; and the members, if they had to be trained.
+    """The measurements of every member of one game, by budget; and the members, if they had to be trained.
 
     keys: the name of each member's value in the store, in the order of the members. They are trained if a value is
-    missing, or `anew`.
+    missing, or if `anew`.
     """
     members: list[FairEncoder] = []
     if anew or not all(key in store.values for key in keys.values()):
         start = time.monotonic()
-        with store.resumable(name) as checkpoint:  # it stays until all is measured: a finished game is read from it
+        with store.resumable(name) as checkpoint:  # kept until all is measured: a finished game is restored from it
             members = train(checkpoint)
             store.spent(name, time.monotonic() - start)
             for key, trained in zip(keys.values(), members, strict=True):
@@ -79,7 +79,7 @@ def measured(
 
 
 def of_training(trained: FairEncoder) -> dict[str, Any]:
-    """The paper's measure, and whether the bound is kept on held-out rows."""
+    """The paper's measure, and whether the bound holds on held-out rows."""
     last = trained.history_.to_frame().query("chosen").iloc[-1]
     parts = {kind: part.mean for kind, part in trained.distortion_.parts.items()}
     return {"training adversary": float(last["training_accuracy"]), "met": bool(trained.distortion_.met),

@@ -1,7 +1,7 @@
-"""The Gaussian mixture: how close the learned game comes to the known optimum (Fig. `fig:gaussianperformance`).
+"""The Gaussian mixture: how close the learned mechanism is to the known optimum (Fig. `fig:gaussianperformance`).
 
-All budgets of one architecture and prior are members of one game. What a MAP adversary gets is computed in closed form
-from the learned parameters, so no attacker's skill enters.
+All budgets of one architecture and prior are members of one game. The MAP adversary's accuracy is computed in closed
+form from the learned parameters, so it does not depend on an attacker.
 """
 
 import math
@@ -30,9 +30,9 @@ from fairveil.training import Problem, Target, Training, play
 PRIORS = (0.5, 0.75)
 BUDGETS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 TRAIN_ROWS, TEST_ROWS = 20_000, 2_000
-#: What the paper reports: learned noise within this of the optimum, in MAP accuracy.
+#: As reported in the paper: the gap of learned noise to the optimum, in MAP accuracy.
 PAPER_GAP = 0.007
-#: Architecture: what its noise is called, and the optimum for that kind of noise.
+#: For each architecture, the name of its noise, and the optimum for that kind of noise.
 NAMES = {"gaussian": ("diagonal", "water-filling"), "gaussian_full": ("full", "rank one")}
 
 TRAINING = Training(
@@ -41,20 +41,20 @@ TRAINING = Training(
     adversary_steps=6,
     learning_rate=0.005,
     adversary_learning_rate=0.03,
-    # The log-likelihood ratio of two Gaussians with one covariance is linear: no adversary can do better.
+    # The log-likelihood ratio of two Gaussians with the same covariance is linear: no other adversary can do better.
     adversary_hidden=((),),
     adversary_dropout=0.0,
     adversary_decay=0.0,
-    # One evaluation, at the end: the distortion is known from the parameters, so there is no iterate to choose.
+    # One evaluation, at the end: the distortion is known from the parameters, so there is no iterate to select.
     rounds=1,
 )
-#: Gentle: distortions go up to 64, and a violation counts by its square.
+#: Mild, because distortions go up to 64 and violations are squared.
 CONSTRAINT = AugmentedLagrangian(rho=0.3, rate=0.1, smoothing=0.9)
 
 
 def training_against(alpha: float) -> Training:
-    """The same against an alpha-loss. At infinity the best adversary's logits grow without end, and only rows at its
-    boundary would still move the encoder: a little weight decay keeps them finite and its direction as it was.
+    """The same against an alpha-loss. At infinity the best adversary's logits grow without bound, and only rows at its
+    boundary would still affect the encoder: a little weight decay keeps them finite and does not change its direction.
     """
     return replace(TRAINING, adversary_decay=0.05) if math.isinf(alpha) else TRAINING
 
@@ -63,7 +63,7 @@ def training_against(alpha: float) -> Training:
 class Point:
     """One budget: MAP accuracy of the learned mechanism, of the optimum, and normalised information.
 
-    distortion: |beta|^2 + tr P of the learned mechanism. optimum: accuracy left by the best noise of the same kind
+    distortion: |beta|^2 + tr P of the learned mechanism. optimum: accuracy under the best noise of the same kind
     (diagonal: water-filling; full: rank one). exact: I(X_r; S) / I(X; S) of the learned mechanism by quadrature;
     paper_knn, mixed_knn: the same ratio estimated from samples, by the paper's estimator and by the mixed one.
     """
@@ -117,7 +117,7 @@ def learn(
     seed: int = 0,
     progress: bool = False,
 ) -> list[Mechanism]:
-    """Play the game on samples of the mixture, one member per budget, and read the mechanisms off."""
+    """Play the game on samples of the mixture, one member per budget, and return the learned mechanisms."""
     loss = loss or LogLoss()
     x, s = mixture.sample(TRAIN_ROWS + TEST_ROWS, seed)
     rows = Rows(torch.from_numpy(x).float(), None, (torch.from_numpy(s),))
@@ -135,7 +135,7 @@ def learn(
         training=training.completed({}),
     )
     train, test = (rows.take(torch.arange(*span)) for span in ((0, TRAIN_ROWS), (TRAIN_ROWS, TRAIN_ROWS + TEST_ROWS)))
-    # The mechanism's distortion is known from its parameters, so there is nothing to stay inside of.
+    # The mechanism's distortion is known from its parameters, so no safety margin is needed.
     outcome = play(problem, train, test, held_out=10**12, z=0.0, seeds=Seeds(seed), device=torch.device("cpu"),
                    show_progress=progress)  # fmt: skip
     encoder = outcome.encoder
@@ -146,7 +146,7 @@ def learn(
 
 @dataclass(frozen=True)
 class _Value:
-    """What a mechanism leaves: MAP accuracy, and I(X_r; S) / I(X; S)."""
+    """The result of a mechanism: MAP accuracy, and I(X_r; S) / I(X; S)."""
 
     accuracy: float
     information: float
@@ -160,7 +160,7 @@ class _Value:
 
 
 def _optimum(mixture: GaussianMixture, architecture: str, budget: float) -> _Value:
-    """What the best noise of the same kind leaves."""
+    """The result of the best noise of the same kind."""
     optimal = theory.water_filling if architecture == "gaussian" else theory.optimal_noise
     return _Value.of(mixture, optimal(mixture.mean, mixture.variance, budget))
 
@@ -179,7 +179,7 @@ def measure(
     mechanism: Mechanism,
     original: tuple[float, float] | None = None,
 ) -> Point:
-    """Compare one learned mechanism with the theory; with what `original` rows give, estimate its information too."""
+    """Compare one learned mechanism with the theory; given `original` estimates, estimate its information too."""
     learned, best = _Value.of(mixture, mechanism.noise), _optimum(mixture, architecture, budget)
     ratios: list[float | None] = [None, None]
     if original is not None:
@@ -198,7 +198,7 @@ def page(
     training: Training | None = None,
     knn: bool = True,
 ) -> Page:
-    """The whole experiment. `quick` has four of the eight budgets and two thirds of the steps."""
+    """The complete experiment. `quick` has four of the eight budgets and about two thirds of the steps."""
     quick = profile == "quick"
     budgets = tuple(budgets or (BUDGETS[1::2] if quick else BUDGETS))
     training = training or (replace(TRAINING, steps=1400) if quick else TRAINING)

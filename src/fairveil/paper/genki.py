@@ -1,7 +1,7 @@
 """GENKI: hide gender, keep the expression (Section `sec:GENKI`).
 
-All budgets of one encoder are members of one game. The paper tests expression networks, trained on censored images, on
-original ones; so do we, and beside it on censored ones.
+All budgets of one encoder are members of one game. As in the paper, expression networks are trained on censored images
+and tested on original ones; here also on censored ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from fairveil.paper.games import measured, of_training, release_image_batch, tra
 from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
 
 PIXELS = 256
-#: The picture of perturbed faces.
+#: The figure of censored faces.
 FACES = "genki-faces.png"
 #: Table `tb:genki`, as printed.
 PRINTED = {
@@ -37,23 +37,23 @@ PRINTED_ERRORS = {
     "TCNND": {0: ((0.04, 0.14), (0.16, 0.02)), 1: ((0.04, 0.16), (0.2, 0.08)), 3: ((0.06, 0.12), (0.2, 0.14)),
               5: ((0.08, 0.16), (0.18, 0.16))},
 }  # fmt: skip
-#: The paper: at D = 5 the expression is told 10 % worse than on original images.
+#: The paper: at D = 5 the expression accuracy is 10 % lower than on original images.
 PRINTED_LOSS = 0.10
 
 Images = NDArray[Any]
 
-#: What `strongest` calls the first of the attackers.
+#: The name of the first attacker in the result of `strongest`.
 CNN = "network 1"
 GENDERS, EXPRESSIONS = ("male", "female"), ("not smiling", "smiling")
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What sets the profiles apart. draws: of all images; attackers own the encoder and learn from several.
+    """The sizes of a profile. draws: number of releases of all images; attackers own the encoder and train on several.
 
     rate, adversary_rate, adversary_steps, adversary, mask: of the paper's training; mask is TCNND's width. A short game
     needs a faster adversary, or a fresh one finds what it had no time to find. ours: the encoders that are also trained
-    our way. lessons: steps in which FNND learns to draw before the game; the paper has none, and many more steps.
+    our way. lessons: pretraining steps of FNND; the paper has none, and many more steps.
     """
 
     budgets: tuple[float, ...]
@@ -82,7 +82,7 @@ SIZES: dict[Profile, Sizes] = {
 
 
 def encoders(sizes: Sizes) -> dict[str, dict[str, Any]]:
-    """Settings by name: the paper's two encoders as it trains them, and both as we would."""
+    """Settings by name: the paper's two encoders with its training, and both with ours."""
     paper = fv.Training(steps=sizes.steps, batch_size=200, adversary_steps=sizes.adversary_steps,
                         learning_rate=sizes.rate, adversary_learning_rate=sizes.adversary_rate,
                         pretraining_steps=sizes.lessons, adversary_hidden=(sizes.adversary,),
@@ -114,7 +114,7 @@ class Released:
 
 
 def noisy(kind: str, budget: float, images: Images, seed: int) -> NDArray[np.float32]:
-    """Independent noise of variance D / d a pixel, as in the paper: nothing is clipped."""
+    """Independent noise of variance D / d per pixel, as in the paper: nothing is clipped."""
     generator, spread = np.random.default_rng(seed), np.sqrt(budget / PIXELS)
     if kind == "Laplace":
         noise = generator.laplace(0.0, spread / np.sqrt(2.0), images.shape)
@@ -146,11 +146,11 @@ class Bench:
         return np.concatenate([np.flatnonzero(kinds == kind)[:2] for kind in range(4)])
 
     def measure(self, released: Released) -> dict[str, Any]:
-        """What fresh networks find of gender and expression, error rates by gender, and embedded information."""
+        """Accuracy of fresh networks for gender and expression, error rates by gender, and embedded information."""
         many, train = np.tile(np.arange(len(self.train)), len(released.draws)), np.concatenate(released.draws)
         gender, smile = (codes(self.train, name) for name in ("gender", "expression"))
         gender_test, smile_test = (codes(self.test, name) for name in ("gender", "expression"))
-        # Of 200 faces every one counts: what is found is averaged over several draws of them.
+        # There are only 200 test faces: results are averaged over several draws of them.
         tests = np.concatenate(released.tests)
         drawn = len(released.draws)
         hidden = Sample(train, gender[many], drawn), Sample(tests, np.tile(gender_test, len(released.tests)))
@@ -175,11 +175,11 @@ class Bench:
         }
 
     def trained(self, settings: dict[str, Any], checkpoint: Path, *, progress: bool) -> list[FairEncoder]:
-        """All budgets in one game. A budget that is not met on held-out rows is measured all the same, and marked."""
+        """All budgets in one game. A budget that is not met on held-out rows is measured anyway, and marked."""
         return train_members(self.sizes.budgets, self.train.X, self.train.S, settings, checkpoint, progress=progress)
 
     def of_member(self, trained: FairEncoder) -> dict[str, Any]:
-        """Release, with further draws of the training images, and measure."""
+        """Release, with several draws of the images, and measure."""
         draws, tests = ([release_image_batch(trained.veil_, part.X, None, 2 * draw + half)
                          for draw in range(self.sizes.draws)]
                         for half, part in enumerate((self.train, self.test)))  # fmt: skip
@@ -243,7 +243,7 @@ def _summary(
         f"Expression at D = {largest:g}, trained on censored and tested on original images: FNND loses "
         f"{100 * lost['FNND']:.1f} points, TCNND {100 * lost['TCNND']:.1f}; the paper reports "
         f"{100 * PRINTED_LOSS:.0f} %.",
-        "The paper's leakage is the accuracy of the adversary of the training, here on a few validation images. At D = "
+        "The paper's leakage is the accuracy of the training adversary, here on a few validation images. At D = "
         f"{largest:g} it is {percent(at['FNND']['training adversary'])} for FNND and "
         f"{percent(at['TCNND']['training adversary'])} for TCNND.",
         *([_quick()] if profile == "quick" else []),
@@ -256,7 +256,7 @@ def _quick() -> str:
         f"`quick` differs from the paper: {here.steps} steps with {here.adversary_steps} adversary steps each and "
         f"rates {here.rate:g} and {here.adversary_rate:g} (encoder and adversary), instead of {there.steps:,} with one "
         f"and {there.rate:g}; the adversary is {here.adversary} instead of {there.adversary}, TCNND has {here.mask} "
-        f"channels instead of {there.mask}, and FNND learns to draw by {here.lessons} steps of least squares before "
+        f"channels instead of {there.mask}, and FNND is pretrained by {here.lessons} steps of least squares before "
         "the game."
     )
 
@@ -289,11 +289,11 @@ def _leakage_table(original: dict[str, Any], found: dict[str, dict[float, dict[s
     return Table(
         "Gender and expression (Fig. fig:privacyutility_mi)",
         ["mechanism", "D", "distortion", "gender, fresh CNN", "gender, best fresh attacker",
-         "gender, adversary of the training",
+         "gender, training adversary",
          "expression on original", "expression on released", "I(gender) left", "I(expression) left", ""],
         rows,
         "Information is that of an 8-dimensional embedding, as a share of the original's; the k-NN estimate from 200 "
-        "test images is coarse. The adversary of the training is the paper's measure, on validation images.",
+        "test images is coarse. The training adversary is the paper's measure, on validation images.",
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""HAR: hide who moves, keep what they do (Section `sec:HAR`).
+"""HAR: hide the person, keep the activity (Section `sec:HAR`).
 
-The paper's D sums over a minibatch of 128 and averages over the 561 features, so its D = 2 and 8 are 8.8 and 35.1 a
-sample; here D is a sample's. Its rows are split at random, so that every subject is in both parts.
+The paper's D sums over a minibatch of 128 and averages over the 561 features, so its D = 2 and 8 are 8.8 and 35.1 per
+sample; here D is per sample. Its rows are split at random, so every subject is in both parts.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from fairveil.paper.games import measured, of_training, release_table, train_mem
 from fairveil.paper.results import Figure, Page, Profile, Store, Table, percent
 
 FEATURES, SUBJECTS = 561, 30
-#: One of the paper's units, in units of a sample.
+#: The paper's unit of D, in units of a sample.
 UNIT = FEATURES / 128
 #: Identity accuracy as printed, by the paper's D.
 PRINTED = {2: 0.27, 8: 0.038}
@@ -37,10 +37,10 @@ ROUNDED = "Nearest record (control, no game)"
 
 @dataclass(frozen=True)
 class Sizes:
-    """What sets the profiles apart. budgets, our_budgets: in the paper's units.
+    """The sizes of a profile. budgets, our_budgets: in the paper's units.
 
-    steps, lessons, rate, adversary_rate, adversary_steps: of FNND. A short game needs a faster adversary. epochs,
-    draws: of fresh networks.
+    steps, lessons (pretraining steps), rate, adversary_rate, adversary_steps: of FNND. A short game needs a faster
+    adversary. epochs, draws: of fresh networks.
     """
 
     budgets: tuple[float, ...]
@@ -58,12 +58,12 @@ SIZES: dict[Profile, Sizes] = {
     "quick": Sizes((2.0, 4.0, 8.0), (2.8, 3.2, 4.0), 600, 10, 2, 1000, 3e-4, 1e-3, 3),
     "paper": Sizes((0.5, 1.0, 2.0, 4.0, 6.0, 8.0), (2.8, 3.2, 4.0), 31_000, 40, 5, 1, 1e-4, 1e-4, 1),
 }
-#: Records of our encoder and of the control, at most: as many as there can be with twenty rows each.
+#: Maximum number of records of our encoder and of the control: the most possible with twenty rows each.
 CELLS = 400
 
 
 def encoders(sizes: Sizes) -> dict[str, dict[str, Any]]:
-    """Settings by name: the paper's network as it trains it, and what we would use."""
+    """Settings by name: the paper's network with its training, and our choice."""
     network = fv.FeedForward(hidden=(512, 512, 512), noise_dim=100, normalise=True, residual=False)
     paper = fv.Training(steps=sizes.steps, batch_size=128, adversary_steps=sizes.adversary_steps,
                         learning_rate=sizes.rate, adversary_learning_rate=sizes.adversary_rate,
@@ -79,7 +79,7 @@ def encoders(sizes: Sizes) -> dict[str, dict[str, Any]]:
 
 
 def schema_of(table: pd.DataFrame) -> Schema:
-    """Numbers as they are, so that distortion is counted on the scale of the features."""
+    """Numbers unscaled, so that distortion is measured on the scale of the features."""
     return Schema(tuple(Column(str(n), "continuous", family="number", lower=-1.0, upper=1.0) for n in table))
 
 
@@ -96,15 +96,15 @@ class Bench:
         self.embedding = Fresh((512, 128), epochs=sizes.epochs)
 
     def subject(self, part: Split) -> NDArray[np.float64]:
-        """Who, from 0."""
+        """The subject's index."""
         return np.asarray(part.S["subject"], dtype=np.float64) - 1.0
 
     def activity(self, part: Split) -> NDArray[np.float64]:
-        """What, from 0."""
+        """The activity's index."""
         return np.asarray(np.searchsorted(self.activities, part.targets["activity"]), dtype=np.float64)
 
     def measure(self, draws: Sequence[pd.DataFrame], test: pd.DataFrame) -> dict[str, Any]:
-        """What fresh models find of subject and activity, embedded information and the principal components."""
+        """Accuracy of fresh models for subject and activity, embedded information and the principal components."""
         many = np.concatenate([draw.to_numpy(dtype=np.float32) for draw in draws])
         after = test.to_numpy(dtype=np.float32)
         who, what = (np.tile(of(self.train), len(draws)) for of in (self.subject, self.activity))
@@ -128,10 +128,10 @@ class Bench:
         }
 
     def from_new_rows(self, after: NDArray[np.float32], who: NDArray[np.float64]) -> float:
-        """Identity by attackers that learn from one half of the test rows and are scored on the other, and the reverse.
+        """Identity accuracy of attackers trained on one half of the test rows and scored on the other, and vice versa.
 
-        Training rows are those on which an encoder made subjects alike. If it is less good at it on new rows, attackers
-        that learn from training rows miss what there is to find; these do not, though they have fewer rows.
+        An encoder makes subjects alike on its training rows. If it is less good at it on new rows, attackers trained on
+        training rows miss the difference; these do not, though they have fewer rows.
         """
         order = np.random.default_rng(0).permutation(len(after))
         halves = [Sample(after[part], who[part]) for part in np.array_split(order, 2)]
@@ -139,7 +139,7 @@ class Bench:
         return float(np.mean(found))
 
     def budgets(self, name: str) -> tuple[float, ...]:
-        """Of an encoder, in the paper's units."""
+        """The budgets of an encoder, in the paper's units."""
         return self.sizes.our_budgets if name == OURS else self.sizes.budgets
 
     def trained(self, name: str, settings: dict[str, Any], checkpoint: Path, *, progress: bool) -> list[FairEncoder]:
@@ -149,13 +149,13 @@ class Bench:
         return train_members(budgets, self.train.X, self.train.S, settings, checkpoint, progress=progress)
 
     def of_member(self, trained: FairEncoder) -> dict[str, Any]:
-        """Release, with further draws of the training rows, and measure."""
+        """Release, with several draws of the training rows, and measure."""
         parts = [release_table(trained.veil_, part.X, part.S, i)
                  for i, part in enumerate((*[self.train] * self.sizes.draws, self.test))]  # fmt: skip
         return {**self.measure(parts[:-1], parts[-1]), **of_training(trained)}
 
     def measure_rounded(self) -> dict[str, Any]:
-        """The same with every row as the nearest of the representatives: coarse, and the same for all subjects."""
+        """The same with every row replaced by its nearest representative: coarse, and the same for all subjects."""
         quantiser = fv.Quantiser(CELLS, schema=self.schema, random_state=0).fit(self.train.X)
         train, test = (quantiser.transform(part.X) for part in (self.train, self.test))
         return self.measure([train], test)
@@ -214,9 +214,9 @@ def _summary(
     if enough:
         identity, name, budget, activity = min(enough)
         lines.append(
-            f"Least identity with the activity within 10 points of its baseline, bounds kept, picked on these test "
-            f"rows: {percent(identity)} by {name} at the paper's D = {budget:g} (activity {percent(activity)}); asked: "
-            "27 %. Identity is the larger of what attackers find that learned from training rows, and from new rows."
+            f"Lowest identity with the activity within 10 points of its baseline, bounds met, selected on these test "
+            f"rows: {percent(identity)} by {name} at the paper's D = {budget:g} (activity {percent(activity)}); goal: "
+            "27 %. Identity is the higher accuracy of attackers trained on training rows and on new rows."
         )
     hidden = [
         (original["activity"] - value["activity"], name, budget, found_of(value))
@@ -227,20 +227,20 @@ def _summary(
     if hidden:
         lost, name, budget, identity = min(hidden)
         lines.append(
-            f"Least activity lost with an identity of at most {percent(PRINTED[2])}: {100 * lost:.1f} points by {name} "
-            f"at the paper's D = {budget:g} (identity {percent(identity)}); asked: 10 points."
+            f"Least activity loss at an identity of at most {percent(PRINTED[2])}: {100 * lost:.1f} points by {name} "
+            f"at the paper's D = {budget:g} (identity {percent(identity)}); goal: 10 points."
         )
     for budget, printed in PRINTED.items():
         values = found["FNND"].get(float(budget))
         if values is not None:
             lines.append(
-                f"The paper prints an identity of {percent(printed)} at D = {budget}, found by the adversary of the "
-                f"training. Its network, trained here: {percent(values['training adversary'])} by that adversary, "
+                f"The paper prints an identity of {percent(printed)} at D = {budget}, found by the training "
+                f"adversary. Its network, trained here: {percent(values['training adversary'])} by that adversary, "
                 f"{percent(values['identity']['best'])} by a fresh one; activity {percent(values['activity'])}."
             )
     lines.append(
-        "Windows overlap by half and the split is random, as in the paper, so that the neighbours of a test window are "
-        "among the training rows: identity and activity are easier to tell than in new recordings, and the bound is "
+        "Windows overlap by half and the split is random, as in the paper, so the neighbours of a test window are "
+        "among the training rows: identity and activity are easier to predict than in new recordings, and the bound is "
         "verified on windows of the same recordings."
     )
     if recomputed:
@@ -250,13 +250,13 @@ def _summary(
         lines.append(
             f"`quick` differs from the paper: {here.steps} steps with {here.adversary_steps} adversary steps each and "
             f"rates {here.rate:g} and {here.adversary_rate:g} (encoder and adversary), instead of {there.steps:,} with "
-            f"one and {there.rate:g}; FNND learns to draw by {here.lessons} steps of least squares before the game."
+            f"one and {there.rate:g}; FNND is pretrained by {here.lessons} steps of least squares before the game."
         )
     return lines
 
 
 def found_of(value: dict[str, Any]) -> float:
-    """Identity by the stronger of the two ways to attack."""
+    """Accuracy on identity of the stronger of the two attacks."""
     return float(max(value["identity"]["best"], value["identity, new rows"]))
 
 
@@ -275,7 +275,7 @@ def _table(original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]
     return Table(
         "Identity and activity (Fig. fig:harprivacy)",
         ["mechanism", "D, the paper's", "distortion of a test row", "identity, fresh attacker",
-         "the same, learned from new rows", "identity, adversary of the training", "activity",
+         "the same, trained on new rows", "identity, training adversary", "activity",
          "I(identity) left", "I(activity) left", ""],
         rows, "Information is that of 12 principal components of a 128-dimensional embedding, as a share of the "
         "original's.",
@@ -314,6 +314,6 @@ def _draw(path: Path, original: dict[str, Any], found: dict[str, dict[float, dic
     right.set(xlabel="principal component", title="Variance of the processed data")
     for axes in (left, middle, right):
         axes.grid(alpha=0.3)
-        # Below: the curves fill the middle figure.
+        # Below the axes: the curves fill the middle figure.
         axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
     canvas.savefig(path, dpi=110)

@@ -1,4 +1,4 @@
-"""`fairveil reproduce`: every experiment by its name, and one page of all of them."""
+"""`fairveil reproduce`: every experiment by its name, and an index page of all of them."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,13 +16,13 @@ class Run(Protocol):
     """An experiment."""
 
     def __call__(self, folder: Path, profile: Profile, tell: Callable[[str], None], *, progress: bool = True) -> Page:
-        """Compute what is not there yet, draw, and give back the page."""
+        """Compute missing values, draw the figures, and return the page."""
         ...
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment. hours: of `paper` on two cores, from the measured time of a step; never run to the end."""
+    """One experiment. hours: of `paper` on two cores, extrapolated from the time per step; never run completely."""
 
     run: Run
     what: str
@@ -38,12 +38,12 @@ EXPERIMENTS: dict[str, Experiment] = {
     "har": Experiment(har.run, "motion sensors, identity hidden, activity kept", 3),
     "utkface": Experiment(utkface.run, "faces, gender hidden, ethnicity and age kept", 600),
 }
-#: The page that joins them.
+#: The index page.
 INDEX = "index.md"
 
 
 def chosen(name: str) -> list[str]:
-    """The experiments of a name; `all` is every one."""
+    """The experiments with this name; `all` is every one."""
     if name == "all":
         return list(EXPERIMENTS)
     if name not in EXPERIMENTS:
@@ -54,12 +54,12 @@ def chosen(name: str) -> list[str]:
 def reproduce(
     name: str, folder: Path, profile: str = "quick", *, tell: Callable[[str], None] = print, progress: bool = True
 ) -> list[Path]:
-    """Run experiments and write a page each; what an earlier run has computed is taken over.
+    """Run experiments and write one page each; values computed by an earlier run are reused.
 
-    With `all`, an experiment whose data is not on this machine is named and left out; the others run.
+    With `all`, an experiment whose data is not on this machine is reported and skipped; the others run.
     """
     names, size = chosen(name), check_profile(profile)
-    folder = folder if size == "quick" else folder / size  # pages and figures of the two are kept apart
+    folder = folder if size == "quick" else folder / size  # separate pages and figures for each profile
     folder.mkdir(parents=True, exist_ok=True)
     pages: list[Path] = []
     made: dict[str, Page] = {}
@@ -89,7 +89,7 @@ def _tell(tell: Callable[[str], None], name: str, text: str) -> None:
 
 
 def _index(folder: Path, names: Sequence[str], made: dict[str, Page], absent: dict[str, str], profile: Profile) -> Path:
-    """What each page says first, with its link; settings, tables and figures are on the pages."""
+    """The summary of each page, with a link; settings, tables and figures are on the pages."""
     # The two pages of case I share one run.
     seconds = sum(page.seconds for name, page in made.items() if name != "adult-eo")
     lines = [

@@ -1,4 +1,4 @@
-"""What an experiment leaves behind: values that are computed once, and one page of tables and figures."""
+"""The results of an experiment: values that are computed once, and one page of tables and figures."""
 
 import hashlib
 import json
@@ -29,9 +29,9 @@ def check_profile(profile: str) -> Profile:
 
 
 class Store:
-    """Values by name in one JSON file, written after each: what an interrupted run has computed is not computed again.
+    """Named values in one JSON file, written after each, so that an interrupted run does not compute them again.
 
-    settings: all that the values depend on; values of other settings are not taken over.
+    settings: everything the values depend on; values of other settings are not reused.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any], *, tell: Callable[[str], None] = lambda text: None):
@@ -43,10 +43,10 @@ class Store:
                 found = json.loads(path.read_text(encoding="utf-8"))
                 self.values = dict(found["values"]) if found["settings"] == self.settings else {}
             except (ValueError, KeyError, TypeError):
-                self.values = {}  # half a file, or another's: everything is computed anew
+                self.values = {}  # incomplete or foreign file: compute everything again
 
     def get(self, name: str, compute: Callable[[], Any]) -> Any:
-        """The value of this name; computed, with its seconds, if it is not there."""
+        """The value with this name; computed, with its time, if it is missing."""
         if name not in self.values:
             self.tell(name)
             start = time.monotonic()
@@ -59,18 +59,18 @@ class Store:
         return self.values[name]["value"]
 
     def spent(self, name: str, seconds: float) -> None:
-        """Count what was spent beside the values, such as training; it is written with the next value."""
+        """Add time spent outside the values, such as training; it is written with the next value."""
         before = self.values.get(f"{name}: training", {"seconds": 0.0})["seconds"]
         self.values[f"{name}: training"] = {"value": None, "seconds": round(before + seconds, 2)}
 
     @property
     def seconds(self) -> float:
-        """What all values took, also in earlier runs."""
+        """Total time of all values, including earlier runs."""
         return float(sum(value["seconds"] for value in self.values.values()))
 
     @contextmanager
     def resumable(self, name: str) -> Iterator[Path]:
-        """A checkpoint for one game under these settings; it goes when the game is over."""
+        """A checkpoint for one game with these settings; it is removed when the game is over."""
         key = hashlib.sha256(json.dumps([name, self.settings]).encode()).hexdigest()[:8]
         path = self.path.with_name(f".{self.path.stem}-{key}.checkpoint")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,13 +109,13 @@ def _cell(value: object) -> str:
 
 
 def percent(value: float) -> str:
-    """A share as it is shown."""
+    """A share as a percentage."""
     return f"{100 * value:.1f} %"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture in the folder of the page, with the paper's label of the figure and what it shows."""
+    """An image file in the page's folder, with the paper's label of the figure and a caption."""
 
     file: str
     caption: str
@@ -123,7 +123,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Page:
-    """What a reader sees of one experiment: what was reproduced, what is better, what differs and why."""
+    """The report of one experiment: what was reproduced, what is better, what differs and why."""
 
     name: str
     title: str
@@ -134,7 +134,7 @@ class Page:
     seconds: float = 0.0
 
     def markdown(self, command: str) -> str:
-        """The whole page."""
+        """The complete page."""
         parts = [f"# {self.title}", "", f"Made by `{command}` in {self.seconds:.0f} s on {machine()}.", ""]
         parts += [*(f"- {line}" for line in self.summary), ""]
         for figure in self.figures:
@@ -151,7 +151,7 @@ class Page:
 
 
 def machine() -> str:
-    """Versions and the machine, in a line."""
+    """Versions and the machine, in one line."""
     where = "a GPU" if torch.cuda.is_available() else f"{torch.get_num_threads()} CPU threads"
     python = ".".join(map(str, sys.version_info[:3]))
     versions = f"fairveil {fairveil.__version__}, torch {torch.__version__}, Python {python}"

@@ -1,8 +1,8 @@
 """UTKFace: hide gender in faces, keep ethnicity and age (Section "Illustration of Results for UTKFace Dataset").
 
-Distortion is the mean square over all values of an image, as in the paper. Where the paper takes a VGG16 that was
-trained on ImageNet for the ethnicity, a small network is trained from scratch under the same head, unless weights are
-given (`fairveil.paper.vgg`).
+Distortion is the mean square over all values of an image, as in the paper. The paper uses a VGG16 pretrained on
+ImageNet for the ethnicity; here a small network with the same head is trained from scratch, unless weights are given
+(`fairveil.paper.vgg`).
 """
 
 import os
@@ -47,7 +47,7 @@ BLUR = "Blur (control, no game)"
 
 @dataclass(frozen=True)
 class Sizes:
-    """What sets the profiles apart. faces: how many train fresh networks; width: channels of the autoencoder.
+    """The sizes of a profile. faces: how many train fresh networks; width: channels of the autoencoder.
 
     rate, adversary_rate: of the paper's training.
     """
@@ -76,7 +76,7 @@ SIZES: dict[Profile, Sizes] = {
 
 
 def encoders(sizes: Sizes) -> dict[str, dict[str, Any]]:
-    """Settings by name: the paper's noisy autoencoder as it trains it, and as we would."""
+    """Settings by name: the paper's noisy autoencoder with its training, and with ours."""
     network = fv.NoisyAutoencoder(channels=sizes.width, noise_dim=sizes.noise)
     paper = fv.Training(steps=sizes.steps, pretraining_steps=sizes.lessons, batch_size=sizes.batch,
                         adversary_steps=sizes.adversary_steps, learning_rate=sizes.rate,
@@ -108,7 +108,7 @@ class Bench:
 
     @property
     def values(self) -> int:
-        """Values of an image."""
+        """Number of values per image."""
         return 3 * self.sizes.side**2
 
     def measure(self, train: Images, test: Images) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Bench:
         }
 
     def ethnicities(self, train: Images, truth: NDArray[np.float64], test: Images) -> NDArray[np.int64]:
-        """By the paper's head, 256 and dropout, on a small network, or on VGG16 where its weights are given."""
+        """With the paper's head, 256 and dropout, on a small network, or on VGG16 if its weights are given."""
         if self.weights:
             features = [vgg_features(images, Path(self.weights)) for images in (train, test)]
             [chances] = Fresh((256,), epochs=self.sizes.epochs).predict(Sample(features[0], truth), features[1:],
@@ -158,7 +158,7 @@ class Bench:
         return {**self.measure(train, test), **of_training(trained), "distortion": changed}
 
     def measure_blur(self, distortion: float) -> dict[str, Any]:
-        """The same with all faces blurred alike, to the same distortion: what is lost by mere lack of sharpness."""
+        """The same with all faces blurred equally, to the same distortion: the effect of mere lack of sharpness."""
         few = self.some.X[:500]
         low, high = 0.0, float(self.sizes.side)
         for _ in range(20):
@@ -244,15 +244,15 @@ def _summary(
         at = values[last]
         if name == BLUR:
             lines.append(
-                f"{name} of {last:g} a pixel, the same for all faces: gender {percent(at['gender'])}, ethnicity "
+                f"{name} of {last:g} per pixel, the same for all faces: gender {percent(at['gender'])}, ethnicity "
                 f"{percent(at['ethnicity'])}, age off by {at['age']:.1f} years. What an encoder hides beyond that is "
                 "not lack of sharpness."
             )
             continue
         silent = sum(gap == 0 for gap in at["ΔDemP age"].values())
         lines.append(
-            f"{name} at {last:g} a pixel: gender {percent(at['gender'])} by a fresh attacker "
-            f"({percent(at['training adversary'])} by the adversary of the training, the paper's measure; it prints "
+            f"{name} at {last:g} per pixel: gender {percent(at['gender'])} by a fresh attacker "
+            f"({percent(at['training adversary'])} by the training adversary, the paper's measure; it prints "
             f"62 %), ethnicity {percent(at['ethnicity'])} (above 74 %), age off by {at['age']:.1f} years (8.7), "
             f"ΔDemP of ethnicity {max(at['ΔDemP ethnicity'].values()):.3f} (0.03) and of age "
             f"{max(at['ΔDemP age'].values()):.3f} (0.015), with ΔDemP(y) = 0 for {silent} of the ages that are ever "
@@ -262,7 +262,7 @@ def _summary(
     if not bench.weights:
         lines.append(
             "The paper's ethnicity network is a VGG16 trained on ImageNet. No weights were given "
-            f"(set {WEIGHTS} to a file of them), so a small network is trained from scratch under the same head: the "
+            f"(set {WEIGHTS} to a file of them), so a small network with the same head is trained from scratch: the "
             "baseline is lower."
         )
     if profile == "quick":
@@ -272,14 +272,14 @@ def _summary(
             f"{there.side}, an autoencoder of {here.width} channels instead of {there.width}, {here.steps} steps of "
             f"{here.batch} faces with {here.adversary_steps} adversary steps each instead of {there.steps:,} of "
             f"{there.batch} with {there.adversary_steps}, rates {here.rate:g} and {here.adversary_rate:g} instead of "
-            f"{there.rate:g} and {there.adversary_rate:g}, and fresh networks from {len(bench.some)} faces. So small "
-            f"an autoencoder cannot draw within the paper's smaller distortions: {min(here.budgets):g} is the least."
+            f"{there.rate:g} and {there.adversary_rate:g}, and fresh networks from {len(bench.some)} faces. This "
+            f"small autoencoder cannot reach the paper's smaller distortions: {min(here.budgets):g} is the smallest."
         )
     return lines
 
 
 def _asked(original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]]], faces: int) -> str:
-    """Which points hide gender by 15 points or more and cost the ethnicity 15 at most."""
+    """Which points lower gender by at least 15 points and ethnicity by at most 15."""
     met = []
     for name, values in found.items():
         for budget, value in values.items():
@@ -287,7 +287,7 @@ def _asked(original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]
             if name != BLUR and gender >= 15 and ethnicity <= 15 and value["distortion"] <= 0.01 and value["met"]:
                 met.append(f"{name} at {budget:g} (gender -{gender:.1f}, ethnicity -{ethnicity:.1f})")
     return (
-        "Gender at least 15 points below its baseline, ethnicity within 15 points of its own, at no more than 0.01 a "
+        "Gender at least 15 points below its baseline, ethnicity within 15 points of its own, at no more than 0.01 per "
         f"pixel: {'; '.join(met) or 'no point here'}. One standard error of such a difference, on {faces:,} test "
         f"faces, is at most {100 * np.sqrt(2 * 0.2 / faces):.1f} points. The attacker is the one of three (a network, "
         "trees, nearest neighbours) that did best on held-out training faces."
@@ -308,8 +308,8 @@ def _table(original: dict[str, Any], found: dict[str, dict[float, dict[str, Any]
                          "" if value.get("met", True) else "bound not met on held-out faces"])  # fmt: skip
     return Table(
         "Trade-offs (Figs. fig:UTK_race, fig:UTK_age1, fig:UTK_age2)",
-        ["mechanism", "distortion a pixel", "of test faces", "gender, fresh attacker",
-         "gender, adversary of the training", "ethnicity", "age, mean error", "ΔDemP ethnicity", "ΔDemP age", ""],
+        ["mechanism", "distortion per pixel", "of test faces", "gender, fresh attacker",
+         "gender, training adversary", "ethnicity", "age, mean error", "ΔDemP ethnicity", "ΔDemP age", ""],
         rows,
     )  # fmt: skip
 
@@ -323,7 +323,7 @@ def _parity_table(original: dict[str, Any], found: dict[str, dict[float, dict[st
         printed = ["" if place is None else PRINTED_GAPS[group][place] for group in FOUR]
         rows.append([name, budget, *(f"{gap:.3f}" for gap in gaps), *printed])
     return Table("ΔDemP of each ethnicity (Table tab:my_label)",
-                 ["mechanism", "distortion a pixel", *FOUR, *(f"{group}, printed" for group in FOUR)],
+                 ["mechanism", "distortion per pixel", *FOUR, *(f"{group}, printed" for group in FOUR)],
                  rows)  # fmt: skip
 
 
@@ -387,7 +387,7 @@ def _draw_ages(path: Path, original: dict[str, Any], found: dict[str, dict[float
         by_age = {int(y): gap for y, gap in point["ΔDemP age"].items()}
         right.plot(range(AGES[0], AGES[1] + 1), [by_age.get(y, 0.0) for y in range(AGES[0], AGES[1] + 1)],
                    color=f"C{i}", lw=1, label=label)  # fmt: skip
-    left.set(xlabel="years", ylabel="share of faces", title="Age predicted within so many years, NAED")
+    left.set(xlabel="years", ylabel="share of faces", title="Age predicted within this many years, NAED")
     right.set(xlabel="age", ylabel="ΔDemP(age)", title="Demographic parity over ages, NAED")
     for axes in (left, right):
         axes.grid(alpha=0.3)

@@ -1,4 +1,4 @@
-"""VGG16 without its last layers, for weights that the caller has: nothing is downloaded."""
+"""VGG16 without its last layers, with weights that the caller provides: nothing is downloaded."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ _AT_ONCE = 256
 
 
 def convolutions() -> nn.Sequential:
-    """The thirteen convolutions with their five poolings (0 above), numbered as in torchvision."""
+    """The thirteen convolutions with their five pooling layers (0 above), numbered as in torchvision."""
     layers: list[nn.Module] = []
     channels = 3
     for size in _CHANNELS:
@@ -28,7 +28,7 @@ def convolutions() -> nn.Sequential:
 
 
 def vgg_features(images: NDArray[Any], weights: Path) -> NDArray[np.float32]:
-    """What the convolutions make of images (rows, height, width, 3): (rows, values)."""
+    """The convolutional features of images (rows, height, width, 3): (rows, values)."""
     model = convolutions()
     try:
         # Only tensors are read, never code.
