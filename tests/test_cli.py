@@ -32,7 +32,7 @@ def demo(tmp_path_factory):
 def test_the_demo_writes_what_it_says(demo):
     done, folder = demo
     assert done.returncode == 0, done.stderr
-    assert "What a fresh LightGBM finds" in done.stdout
+    assert "Accuracy of a fresh LightGBM" in done.stdout
     assert "original" in done.stdout
     assert sorted(p.name for p in folder.iterdir()) == [
         "audit.html",

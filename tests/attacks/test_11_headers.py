@@ -76,4 +76,4 @@ def test_fit_says_what_is_released_as_it_is(tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0
-    assert "Released as they are, by the schema: 'town' (pass)" in capsys.readouterr().out
+    assert "Released unchanged, by the schema: 'town' (pass)" in capsys.readouterr().out

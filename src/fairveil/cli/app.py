@@ -1,4 +1,4 @@
-"""The application: options of every verb, and how errors end."""
+"""The application: common options, and error handling."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-#: Errors that a caller can mend: their message is shown. Of others only the type, as their text may show data.
+#: Errors that the user can fix: their message is shown. For others only the type, as their text may show data.
 EXPECTED = (InputError, BudgetNotMet, TrainingFailed, DataNotFound, VeilFileError, OSError, MemoryError)
 _INTERRUPTED = 130
 _debug = False
@@ -77,22 +77,22 @@ def _read_config(path: Path, context: typer.Context) -> dict[str, Any]:
 
 
 def show_json(values: object) -> None:
-    """Print plain values for machines."""
+    """Print plain values as JSON."""
     typer.echo(printable(json.dumps(values, indent=1, ensure_ascii=False, default=str)))
 
 
 def printable(text: str) -> str:
-    """Text for a terminal: what could steer it is shown by its number, as JSON does."""
+    """Text for a terminal: control characters are shown by their code, as in JSON."""
     return "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in text)
 
 
 def main() -> None:
-    """Run a verb; errors are one paragraph on standard error."""
-    warnings.simplefilter("ignore")  # what a user must know is told by the verbs themselves
+    """Run a verb; errors are printed as one paragraph on standard error."""
+    warnings.simplefilter("ignore")  # the verbs report what a user must know
     try:
         app(standalone_mode=True)
     except SystemExit as ended:
-        if ended.code == _INTERRUPTED:  # what typer makes of Ctrl-C
+        if ended.code == _INTERRUPTED:  # typer's exit code for Ctrl-C
             sys.stderr.write("fairveil: interrupted. Nothing was written under its final name; --resume continues.\n")
         raise
     except EXPECTED as error:
@@ -103,16 +103,16 @@ def main() -> None:
     except Exception as error:
         if _debug:
             raise
-        # Only its type: the text of a foreign error may show a value of the data.
+        # Only its type: the text of a foreign error may show a data value.
         sys.stderr.write(f"fairveil: internal error ({type(error).__name__}). Please report it.\n")
         raise SystemExit(3) from None
 
 
 def told(error: Exception) -> str:
-    """The message of an error that a caller can mend."""
+    """The message of an error that the user can fix."""
     if isinstance(error, MemoryError):
-        return "There is not enough memory. What was there before is as it was."
+        return "There is not enough memory. Existing files are unchanged."
     if isinstance(error, OSError) and error.strerror and not isinstance(error, DataNotFound):
         where = f" ({error.filename})" if error.filename else ""
-        return f"{error.strerror}{where}. What was there before is as it was."
+        return f"{error.strerror}{where}. Existing files are unchanged."
     return str(error)

@@ -1,4 +1,4 @@
-"""Verbs that make files: inspect, fit, frontier, release."""
+"""Verbs that write files: inspect, fit, frontier, release."""
 
 import json
 from dataclasses import replace
@@ -30,20 +30,20 @@ Architecture = Annotated[
     typer.Option(help="auto, transport, feedforward, partition, matrix, gaussian, transposed_conv, noisy_autoencoder."),
 ]
 Loss = Annotated[
-    str, typer.Option(help="The adversary's: log, zero_one; squared hides numbers as they are, the others in ranges.")
+    str, typer.Option(help="The adversary's loss: log, zero_one or squared, which hides numbers as such, not ranges.")
 ]
-Cells = Annotated[int | None, typer.Option(help="With --architecture matrix or partition: how many records.")]
-Blind = Annotated[bool, typer.Option("--blind", help="The encoder does not see S, in fitting and in release.")]
+Cells = Annotated[int | None, typer.Option(help="Number of records, for --architecture matrix or partition.")]
+Blind = Annotated[bool, typer.Option("--blind", help="The encoder does not see S, in fit or in release.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Training steps; fewer are faster and leak more.")]
 Rows = Annotated[
-    int | None, typer.Option(min=100, help="Learn from at most this many rows, sampled (200,000 if not given).")
+    int | None, typer.Option(min=100, help="Train on a sample of at most this many rows (default 200,000).")
 ]
-Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the training (never of a release).")]
-Resume = Annotated[bool, typer.Option("--resume", help="Resume what was interrupted.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed for training (never for a release).")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")]
 Signature = Annotated[
     Path | None, typer.Option(help="Use the veil only if the owner of this public key signed it (see sign).")
 ]
-Person = Annotated[str | None, typer.Option(help="A column that says whose row it is, where people have several rows.")]
+Person = Annotated[str | None, typer.Option(help="A column that identifies people, if they have several rows.")]
 console = Console(width=None if Console().is_terminal else 120)
 
 
@@ -54,7 +54,7 @@ def inspect(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a schema to edit (YAML).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Look at a table: every column with a proposed role; identifiers, names and near-duplicates of S are flagged.
+    """Inspect a table: propose a role for every column, and flag identifiers, names and near-copies of S.
 
     Example: `fairveil inspect adult.csv --sensitive sex -o schema.yaml`
     """
@@ -68,7 +68,7 @@ def inspect(
         return
     console.print(_inspected(found))
     for rule in found.dependencies:
-        typer.echo(f"{rule.by!r} determines {rule.column!r}: a release keeps to that.")
+        typer.echo(f"{rule.by!r} determines {rule.column!r}: releases respect this.")
     for name in found.undecided:
         typer.echo(f"{name!r} has no role yet.")
     if output is not None:
@@ -94,7 +94,7 @@ def fit(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Learn a veil: an encoder that hides the sensitive columns within the budget.
+    """Train a veil: an encoder that hides the sensitive columns within the budget.
 
     Example: `fairveil fit adult.csv --schema schema.yaml --sensitive sex --budget 1.2 -o sex.veil`
     """
@@ -112,10 +112,10 @@ def fit(
                f"{achieved.confidence:.3g} (budget {budget:g}, {achieved.rows:,} held-out rows).")  # fmt: skip
     if achieved.lost > 0.1 * budget:
         typer.echo(f"Of this, {achieved.lost:.3g} is spent before anything is hidden: on draws within bins, numbers "
-                   "beyond the schema's ranges, and values too rare to be listed.")  # fmt: skip
+                   "outside the schema's ranges, and values too rare to be listed.")  # fmt: skip
     told = [f"{column.name!r} ({column.role})" for column in encoder.schema_.columns if column.role in ("keep", "pass")]
     if told:
-        typer.echo(f"Released as they are, by the schema: {', '.join(told)}.")
+        typer.echo(f"Released unchanged, by the schema: {', '.join(told)}.")
 
 
 @app.command()
@@ -124,7 +124,7 @@ def frontier(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The folder for veils, frontier.csv and frontier.png.")
     ],
-    budgets: Annotated[str, typer.Option(help="Budgets to learn together, separated by commas.")] = "0.5,0.8,1.2,1.8",
+    budgets: Annotated[str, typer.Option(help="Budgets to train together, separated by commas.")] = "0.5,0.8,1.2,1.8",
     sensitive: Sensitive = None,
     target: Annotated[list[str] | None, typer.Option(help="A column to predict from each release.")] = None,
     schema: SchemaFile = None,
@@ -139,7 +139,7 @@ def frontier(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Learn veils for several budgets at once, with a table and a picture to choose from.
+    """Train veils for several budgets at once, with a table and a plot to choose from.
 
     Example: `fairveil frontier adult.csv -s sex --target salary --budgets 0.5,1,2 -o veils`
     """
@@ -150,7 +150,7 @@ def frontier(
     if as_json:
         show_json(json.loads(points.to_json(orient="records", force_ascii=False)))
         return
-    table = Table(title="What a fresh LightGBM finds in each release")
+    table = Table(title="Accuracy of a fresh LightGBM on each release")
     for name in points.columns:
         table.add_column(Text(str(name)), justify="right")
     for row in points.to_dict("records"):
@@ -163,30 +163,30 @@ def frontier(
 @app.command()
 def release(
     file: Annotated[Path, typer.Argument(help="A CSV or Parquet file, or a folder of images.")],
-    veil: Annotated[Path, typer.Option(help="The veil, as fit wrote it.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="What to write: .csv, .parquet, or a new folder.")],
+    veil: Annotated[Path, typer.Option(help="The veil written by fit.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The output: .csv, .parquet, or a new folder.")],
     labels: Labels = None,
     keep_order: Annotated[
-        bool, typer.Option("--keep-order", help="Do not shuffle: the order tells what it tells.")
+        bool, typer.Option("--keep-order", help="Do not shuffle rows; their order may reveal S.")
     ] = False,
-    again: Annotated[bool, typer.Option("--again", help="Release rows that were released before once more.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Allow rows that were released before.")] = False,
     resume: Resume = False,
     reproducible_insecure: Annotated[
-        int | None, typer.Option(help="A seed for the noise, for tests: whoever knows it can undo the release.")
+        int | None, typer.Option(help="A seed for the noise, for tests: anyone who knows it can undo the noise.")
     ] = None,
     forget_order: Annotated[
-        bool, typer.Option("--forget-order", help="Keep no private order in the ledger: the file cannot be audited.")
+        bool, typer.Option("--forget-order", help="Do not keep the row order in the ledger; no audit is possible.")
     ] = False,
     person: Person = None,
     few_rows: Annotated[
-        bool, typer.Option("--few-rows", help="Release a table of fewer than 50 rows, which tells of single people.")
+        bool, typer.Option("--few-rows", help="Release a table of fewer than 50 rows, which may reveal single people.")
     ] = False,
     unverified: Annotated[
-        bool, typer.Option("--unverified", help="Write even if the distortion or movement contradicts the veil.")
+        bool, typer.Option("--unverified", help="Write even if the release contradicts the veil.")
     ] = False,
     require_signature: Signature = None,
     memory: Annotated[int, typer.Option(min=64, help="Megabytes for batches and buckets.")] = 1024,
-    workers: Annotated[int, typer.Option(min=0, help="Batches drawn at the same time; 0: one a core.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Batches drawn at the same time; 0: one per core.")] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -202,9 +202,9 @@ def release(
     if require_signature is not None:
         check_signature(veil, require_signature)
     if keep_order:
-        typer.echo("Warning: rows keep their order. If the input is sorted, that alone may tell S.", err=True)
+        typer.echo("Warning: rows keep their order. If the input is sorted, that alone may reveal S.", err=True)
     if reproducible_insecure is not None:
-        typer.echo("Warning: the noise is drawn from a known seed. This release hides nothing from whoever knows it.",
+        typer.echo("Warning: the noise is drawn from a known seed. Anyone who knows the seed can undo it.",
                    err=True)  # fmt: skip
     card = workflows.release_file(file, veil, output, chosen, labels)
     if as_json:
@@ -220,11 +220,11 @@ def release(
         typer.echo(f"Warning: {text}", err=True)
     if card["earlier_releases"]["together"]:
         typer.echo(f"Together with earlier releases: {card['earlier_releases']['together']['text']}")
-    typer.echo(f"Keep {veil.name}.ledger to yourself: it knows which row is which.")
+    typer.echo(f"Keep {veil.name}.ledger private: it records which row is which.")
 
 
 def split_names(given: list[str] | None, file: Path) -> list[str]:
-    """Names of columns: each option one, or several separated by commas. A name may itself hold a comma."""
+    """Column names: one per option, or several separated by commas. A name may itself contain a comma."""
     commas = any("," in text for text in given or ())
     known = workflows.open_table(file).names if commas and file.is_file() else []
     return [name for text in given or () for name in ([text] if text in known else text.split(","))]
@@ -253,7 +253,7 @@ def _inspected(found: "workflows.Inspection") -> Table:
         f" 'tells S': how often {secret} is guessed right from this column alone; guessing is right in "
         f"{100 * found.majority:.1f} %." if found.majority is not None else ""
     )  # fmt: skip
-    # As `Text`: names come from the data, and are not markup.
+    # As `Text`: names come from the data and are not markup.
     table = Table(title=Text(printable(found.file)), caption=Text(caption))
     for name in ("column", "role", "kind", "distinct", "missing", "tells S", "notes"):
         table.add_column(name, justify="right" if name in ("distinct", "missing", "tells S") else "left")

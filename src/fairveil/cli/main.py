@@ -1,4 +1,4 @@
-"""The other verbs, and all verbs together. What they run is imported when it runs: help must not wait for it."""
+"""The other verbs, and all verbs together. Imports are deferred until a verb runs, so that help is fast."""
 
 from functools import partial
 from pathlib import Path
@@ -15,15 +15,15 @@ __all__ = ["app", "files", "main", "results"]
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option(help="Folder for the censored table, the picture and the figures.")] = Path(
+    output: Annotated[Path, typer.Option(help="Folder for the censored table, the plot and the numbers.")] = Path(
         "results"
     ),
     budgets: Annotated[str, typer.Option(help="Budgets to train, separated by commas.")] = "0.5,0.8,1.2,1.8",
     steps: Annotated[int, typer.Option(min=1, help="Encoder steps; fewer are faster and leak more.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of training and of the demo's draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for training and for the demo's draws.")] = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Learn a frontier on UCI Adult (S = sex), release a censored table, and show what fresh attackers find.
+    """Train a frontier on UCI Adult (S = sex), release a censored table, and attack it with fresh models.
 
     Example: `fairveil demo --output results --budgets 0.5,1,2`
     """
@@ -53,9 +53,9 @@ def reproduce(
     profile: Annotated[str, typer.Option(help="quick (smaller) or paper (the paper's sizes: hours).")] = "quick",
     quiet: Quiet = False,
 ) -> None:
-    """Run an experiment of the paper; draw its figures and print its tables beside the paper's numbers.
+    """Run an experiment of the paper; draw its figures and print its tables next to the paper's numbers.
 
-    What an interrupted run has computed is not computed again.
+    Results of an interrupted run are reused.
 
     Example: `fairveil reproduce genki --profile quick`
     """

@@ -1,4 +1,4 @@
-"""Verbs that check what was made: audit, certify, card, sign."""
+"""Verbs that check results: audit, certify, card, sign."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @app.command()
 def audit(
     release: Annotated[Path, typer.Argument(help="A released CSV or Parquet file, or a folder of images.")],
-    original: Annotated[Path, typer.Option(help="What it was made from.")],
+    original: Annotated[Path, typer.Option(help="The file or folder it was made from.")],
     sensitive: Sensitive = None,
     target: Annotated[
         list[str] | None, typer.Option(help="A column of the original to predict; may be repeated.")
@@ -38,15 +38,15 @@ def audit(
     max_gap: Annotated[
         float, typer.Option(help="Exit with 1 if a predictor made from an attacker has a ΔDemP above this.")
     ] = 0.1,
-    veil: Annotated[Path | None, typer.Option(help="The veil whose ledger knows the order of the rows.")] = None,
+    veil: Annotated[Path | None, typer.Option(help="The veil whose ledger holds the row order.")] = None,
     labels: Labels = None,
-    same_order: Annotated[bool, typer.Option("--same-order", help="The rows stand as in the original.")] = False,
+    same_order: Annotated[bool, typer.Option("--same-order", help="The rows are in the original order.")] = False,
     person: Person = None,
     profile: Annotated[str, typer.Option(help="quick, or full (more attackers, longer).")] = "quick",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Attack a release with fresh models, and test what it is still good for.
+    """Attack a release with fresh models, and measure its remaining utility.
 
     Exit code 1 if attackers find more than the limits allow, or if a control fails. The default limits refuse a table
     from which nothing but the sensitive column was removed; what is no more than chance exceeds no limit.
@@ -75,7 +75,7 @@ def audit(
             found_card, workflows.with_audit(_card_of(release), result.to_dict(), _seals(release, veil))
         )
     elif found_card.exists():
-        typer.echo("The card was not changed: without the ledger it is not known that these rows belong together.",
+        typer.echo("The card was not changed: without the ledger it cannot be verified that these rows match.",
                    err=True)  # fmt: skip
     if as_json:
         show_json(result.to_dict())
@@ -95,12 +95,10 @@ def audit(
 @app.command()
 def certify(
     file: Annotated[Path, typer.Argument(help="A CSV or Parquet file of rows that were not used in fitting.")],
-    veil: Annotated[Path, typer.Option(help="A veil of --architecture matrix.")],
+    veil: Annotated[Path, typer.Option(help="A veil fitted with --architecture matrix.")],
     target: Annotated[str | None, typer.Option(help="Certify equalized odds given this column.")] = None,
-    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Of the bound.")] = 0.95,
-    unseen_rows: Annotated[
-        bool, typer.Option("--unseen-rows", help="You vouch that no row was used in fitting.")
-    ] = False,
+    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence of the bound.")] = 0.95,
+    unseen_rows: Annotated[bool, typer.Option("--unseen-rows", help="State that no row was used in fitting.")] = False,
     save: Annotated[Path | None, typer.Option(help="Write the certificate as JSON.")] = None,
     require_signature: Signature = None,
     as_json: Json = False,
@@ -124,12 +122,12 @@ def certify(
 
 @app.command()
 def card(
-    release: Annotated[Path, typer.Argument(help="A release with its card beside it.")],
+    release: Annotated[Path, typer.Argument(help="A release with its card next to it.")],
     audit_result: Annotated[
-        Path | None, typer.Option("--audit", help="An audit to add, as audit --save wrote it.")
+        Path | None, typer.Option("--audit", help="An audit to add, written by audit --save.")
     ] = None,
-    certificate: Annotated[Path | None, typer.Option(help="A certificate to add, as certify --save wrote it.")] = None,
-    veil: Annotated[Path | None, typer.Option(help="The veil whose ledger sealed what is added.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="A certificate to add, written by certify --save.")] = None,
+    veil: Annotated[Path | None, typer.Option(help="The veil whose ledger sealed the audit or certificate.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show the card of a release: what was done, measured and certified, and what is not promised.
@@ -154,16 +152,16 @@ def sign(
     file: Annotated[Path | None, typer.Argument(help="A veil, a release, a card, or any other file.")] = None,
     key: Annotated[Path | None, typer.Option(help="Sign with this private key: writes FILE.sig.")] = None,
     check: Annotated[Path | None, typer.Option(help="Check FILE.sig against this public key.")] = None,
-    new_key: Annotated[Path | None, typer.Option(help="Make a private key, and its public half (.pub).")] = None,
+    new_key: Annotated[Path | None, typer.Option(help="Create a private key, and its public half (.pub).")] = None,
 ) -> None:
-    """Sign a file, or check who signed it. A veil from somebody else is worth as much as its signature.
+    """Sign a file, or check who signed it. A veil from somebody else is only as trustworthy as its signature.
 
-    Example: `fairveil sign --new-key curator.key`, `fairveil sign sex.veil --key curator.key`, and whoever uses it:
+    Example: `fairveil sign --new-key curator.key`, `fairveil sign sex.veil --key curator.key`, and the recipient:
     `fairveil release adult.csv --veil sex.veil --require-signature curator.key.pub -o censored.csv`
     """
     if new_key is not None:
         public = make_key(new_key)
-        typer.echo(f"Wrote {new_key}, which nobody else may have, and {public}, to hand on.")
+        typer.echo(f"Wrote {new_key}, to be kept secret, and {public}, to be shared.")
     if file is None and new_key is None:
         raise InputError("Name a file to sign with --key, or a new key with --new-key.")
     if file is not None and (key is None) == (check is None):
@@ -176,7 +174,7 @@ def sign(
 
 
 def _card_of(release: Path) -> dict[str, Any]:
-    """The card of a release that is the file it was written for."""
+    """The card of a release, which must be the file it was written for."""
     found = workflows.read_card(workflows.card_path(release))
     if _digest(release) != found["release"]["sha256"]:
         raise InputError(f"{release.name} is not the file its card was written for: it was changed or replaced.")
@@ -190,7 +188,7 @@ def _digest(release: Path) -> str:
 
 
 def _seals(release: Path, veil: Path | None) -> "Ledger":
-    """The ledger that knows this release."""
+    """The ledger that contains this release."""
     from fairveil.workflows.release.ledger import Ledger
 
     if veil is not None:
@@ -199,7 +197,7 @@ def _seals(release: Path, veil: Path | None) -> "Ledger":
         return Ledger.of(veil)
     found = Ledger.holding(_digest(release), [release.absolute().parent, Path.cwd()])
     if found is None:
-        raise InputError(f"No ledger here knows {release.name}. Name its veil with --veil. Nothing was written.")
+        raise InputError(f"No ledger here contains {release.name}. Name its veil with --veil. Nothing was written.")
     return found[0]
 
 
