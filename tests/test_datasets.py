@@ -184,7 +184,7 @@ def test_utkface_refuses_what_is_not_complete(home):
         load_utkface(verify=False)
     for name, content in faces():
         (home / "UTKFace" / name).write_bytes(content)
-    with pytest.raises(InputError, match="other counts"):
+    with pytest.raises(InputError, match="counts differ"):
         load_utkface()
     (home / "UTKFace" / NAMES[0]).write_bytes(b"no picture")
     with pytest.raises(InputError, match="cannot be read"):

@@ -95,7 +95,7 @@ def test_the_same_rows_are_not_released_twice_without_a_word(place):
     together = card["earlier_releases"]["together"]
     assert together["releases"] == 2
     assert 0.3 < together["one"] <= 1.0
-    assert "2 side by side" in together["text"]
+    assert "all 2 together" in together["text"]
 
 
 @pytest.mark.parametrize("shared", [0.0, 0.5, 1.0])

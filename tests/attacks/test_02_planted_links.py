@@ -82,7 +82,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(place):
     work = place / ".out.csv.unfinished"
     work.mkdir()
     work.chmod(0o777)
-    with pytest.raises(InputError, match="others may write to it"):
+    with pytest.raises(InputError, match="others can write to it"):
         release(place)
 
 

@@ -36,7 +36,7 @@ def test_cards_of_one_row_are_alike_whatever_was_drawn(place):
         shutil.rmtree(place / "sex.veil.ledger")
     assert len(drawn) > 1
     assert len(cards) == 1
-    assert "not told" in card_path(place / "out.csv").with_suffix(".md").read_text()
+    assert "not reported" in card_path(place / "out.csv").with_suffix(".md").read_text()
 
 
 @pytest.mark.parametrize(("rows", "told"), [(199, False), (200, True)])

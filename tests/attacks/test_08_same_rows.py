@@ -114,6 +114,6 @@ def test_the_same_file_is_known_where_all_rows_have_twins(place):
     """No row stands alone: nothing can be told of parts, but the whole is known; and that is said."""
     write(place, pd.concat([table()] * 2), "twins.csv")
     card = release(place, "twins.csv", "out.csv")
-    assert "no part of it" in card["release"]["warnings"][0]
+    assert "not a part of it" in card["release"]["warnings"][0]
     with pytest.raises(InputError, match="100 % of these rows"):
         release(place, "twins.csv", "twice.csv")

@@ -116,7 +116,7 @@ def test_no_file_lists_a_value_of_s_that_few_rows_hold(tmp_path):
     frame, sex = staff()
     sex = sex.mask(np.arange(len(sex)) < 9, "x")
     encoder = fv.FairEncoder(1e4, training=QUICK, random_state=0, verbose=False).fit(frame, sensitive_features=sex)
-    with pytest.raises(InputError, match=r"'sex' has values that fewer than 10 rows hold"):
+    with pytest.raises(InputError, match=r"'sex' has values held by fewer than 10 rows"):
         encoder.save(tmp_path / "sex.veil")
     path = write(tmp_path, frame.assign(sex=sex))
     recipe = Recipe(("sex",), architecture="feedforward", steps=10**6, show_progress=False)

@@ -50,7 +50,7 @@ def test_what_was_interrupted_goes_on_with_the_same_input(interrupted):
 
 def test_an_input_that_was_changed_is_noticed(interrupted):
     rewritten(interrupted / "people.csv", lambda content: swap_lines(content, 5, 250))
-    with pytest.raises(InputError, match="not the file of which the interrupted release was made"):
+    with pytest.raises(InputError, match="not the file from which the interrupted release was made"):
         release(interrupted)
     assert not (interrupted / "out.csv").exists()
 
@@ -58,7 +58,7 @@ def test_an_input_that_was_changed_is_noticed(interrupted):
 def test_an_input_that_was_cut_short_is_noticed(interrupted):
     frame = pd.read_csv(interrupted / "people.csv")
     frame.head(250).to_csv(interrupted / "people.csv", index=False)
-    with pytest.raises(InputError, match="not the file of which"):
+    with pytest.raises(InputError, match="not the file from which"):
         release(interrupted)
 
 
@@ -79,7 +79,7 @@ def test_parts_that_are_not_in_their_place_are_noticed(interrupted, how, monkeyp
         text = first.read_bytes()
         name = metadata_of(open_part(first))[b"release"]
         first.write_bytes(text.replace(name, b"0" * len(name)))
-    with pytest.raises(InputError, match=r"damaged or foreign part|not the file of which"):
+    with pytest.raises(InputError, match=r"damaged or foreign part|not the file from which"):
         release(interrupted)
     assert not (interrupted / "out.csv").exists()
 

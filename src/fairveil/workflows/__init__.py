@@ -1,4 +1,4 @@
-"""Real files, safely: from a table or a folder of images to a censored copy that can be handed on."""
+"""Safe handling of real files: from a table or a folder of images to a censored copy that can be published."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Audits and certificates of files: a release beside what it was made from, row by row."""
+"""Audits and certificates of files: a release is compared with its original, row by row."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,15 +30,15 @@ def audit_file(
     show_progress: bool = True,
     certificate: Certificate | None = None,
 ) -> AuditResult:
-    """Attack a release as it lies on disk. Which row is which is known from the ledger of its veil.
+    """Attack a release file. Which row is which is read from the ledger of its veil.
 
-    The original must be the very rows from which the release was made, in their order: the ledger knows a digest of
-    them, and the distortion of the release. A result that was checked against the ledger carries its seal; without
-    one it is not entered on a card.
+    The original must contain exactly the rows from which the release was made, in their order: the ledger holds a
+    digest of them, and the distortion of the release. A result that was checked against the ledger carries its seal; a
+    result without a seal is not added to a card.
 
-    veil: whose ledger to ask; by default those beside the release, beside the original, here, and those noted for this
-    user. same_order: the release has the order of the original (made by another tool). labels: for images, a table of
-    `file`, S and targets. person: a column of the original that says whose row it is.
+    veil: whose ledger to use; by default, ledgers next to the release, next to the original, in the current folder, and
+    those recorded for this user. same_order: the release has the order of the original (made by another tool). labels:
+    for images, a table of `file`, S and targets. person: a column of the original that identifies the person of a row.
     """
     check_profile(profile)
     if not sensitive:
@@ -70,7 +70,7 @@ def sealed_certificate(certificate: Certificate, veil: str | Path) -> dict[str, 
 def certify_file(
     source: str | Path, veil: str | Path, *, target: str | None, confidence: float, unseen_rows: bool
 ) -> Certificate:
-    """Bound the unfairness of any predictor on a veil's release, from rows that it was not fitted on."""
+    """Bound the unfairness of any predictor on a veil's release, from rows it was not fitted on."""
     encoder = open_veil(veil)
     file = open_table(source)
     schema, sensitive = encoder.veil_.schema, encoder.veil_.sensitive

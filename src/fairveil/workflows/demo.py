@@ -1,4 +1,4 @@
-"""The main job on real data: learn a frontier on UCI Adult, release a censored table, show what attackers find."""
+"""The main workflow on real data: train a frontier on UCI Adult, release a censored table, and attack it."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -26,7 +26,7 @@ CHOSEN_AUC = 0.55
 
 @dataclass(frozen=True)
 class Point:
-    """One release, as fresh models on its test rows see it. budget None: the original data, the control."""
+    """One release, measured with fresh models on its test rows. budget None: the original data, the control."""
 
     budget: float | None
     distortion: float
@@ -76,7 +76,7 @@ def run_demo(output: Path, budgets: list[float], *, steps: int, seed: int, progr
 
 
 def write_example(path: Path) -> int:
-    """UCI Adult as one CSV file: all rows, with sex and salary among the columns; gives the number of rows."""
+    """UCI Adult as one CSV file: all rows, with sex and salary among the columns; returns the number of rows."""
     parts = [split.X.assign(sex=split.S["sex"], salary=split.targets["salary"]) for split in load_adult("I")]
     frame = pd.concat(parts, ignore_index=True)
     frame["salary"] = np.where(frame["salary"] == 1, ">50K", "<=50K")
@@ -87,14 +87,14 @@ def write_example(path: Path) -> int:
 
 @dataclass(frozen=True)
 class Shuffled:
-    """A release in the order in which it is handed on, and the rows it was made from in the same order."""
+    """A release in its published order, and the rows it was made from in the same order."""
 
     table: pd.DataFrame
     origin: Split
 
 
 def release_shuffled(encoder: FairEncoder, split: Split) -> Shuffled:
-    """A release to hand on: drawn and shuffled with the operating system's randomness, without S."""
+    """A release for publication: drawn and shuffled with the operating system's randomness, without S."""
     seed = encoder.random_state
     released = encoder.set_params(random_state=None).transform(split.X, sensitive_features=split.S)
     encoder.set_params(random_state=seed)
@@ -103,7 +103,7 @@ def release_shuffled(encoder: FairEncoder, split: Split) -> Shuffled:
 
 
 def audit_release(train: Shuffled, test: Shuffled, *, progress: bool, profile: Profile = "quick") -> AuditResult:
-    """Attackers learn from the released training rows and are scored on the released test rows."""
+    """Attackers are trained on the released training rows and scored on the released test rows."""
     both = (train, test)
     return audit(
         pd.concat([part.table for part in both], ignore_index=True),
@@ -141,7 +141,7 @@ def _measured(
 
 
 def _choose(frontier: FairFrontier, budgets: list[float], train: Split, seed: int) -> float:
-    """The smallest budget that hides sex from an attacker judged on a fifth of the training rows; else the largest."""
+    """The smallest budget that hides sex from an attacker scored on a fifth of the training rows; else the largest."""
     order = np.random.default_rng(seed).permutation(len(train))
     fit, judge = order[len(order) // 5 :], order[: len(order) // 5]
     for budget in budgets:
@@ -157,8 +157,8 @@ def _choose(frontier: FairFrontier, budgets: list[float], train: Split, seed: in
 def _table(points: list[Point], chosen: float) -> Table:
     rows = points[0].sex_accuracy.rows
     table = Table(
-        title="What a fresh LightGBM finds in each release",
-        caption=f"{rows:,} test rows, 95 % intervals. The first row is the control. * the budget that was released.",
+        title="Accuracy of a fresh LightGBM on each release",
+        caption=f"{rows:,} test rows, 95 % intervals. The first row is the control. * the released budget.",
     )
     for name in ("budget", "distortion (at most)", "sex: accuracy", "sex: AUC", "salary: accuracy", "ΔDemP of salary"):
         table.add_column(name, justify="right")
@@ -180,7 +180,7 @@ def _short(estimate: Estimate) -> str:
 
 
 def plot_frontier(points: list[Point], chosen: float | None, path: Path) -> None:
-    """Two panels: what is left of sex, and what it costs, each with its interval."""
+    """Two panels: the remaining leakage of sex, and the cost, each with its interval."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.6, 4.0), layout="constrained")
@@ -208,5 +208,5 @@ def plot_frontier(points: list[Point], chosen: float | None, path: Path) -> None
     right.axvline(0.0, color="grey", lw=1, ls=":")
     left.set_ylabel("salary accuracy of a fresh model (%)")
     left.legend(loc="lower right", fontsize=8)
-    figure.suptitle("UCI Adult, S = sex: what a release still tells, and what it is still good for", fontsize=11)
+    figure.suptitle("UCI Adult, S = sex: leakage and utility of a release", fontsize=11)
     figure.savefig(path, dpi=130)

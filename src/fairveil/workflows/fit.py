@@ -1,4 +1,4 @@
-"""Veils from files: read (a sample of) the rows, learn, write; an interrupted fit resumes where it was."""
+"""Veils from files: read (a sample of) the rows, train, write; an interrupted fit can be resumed."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -21,12 +21,12 @@ from fairveil.workflows.release.workspace import workspace
 from fairveil.workflows.sources import open_source
 from fairveil.workflows.writing import check_target
 
-#: Of a frontier, the share of the rows on which its points are compared.
+#: The share of rows on which the points of a frontier are compared.
 _JUDGED = 0.3
 
 
 def fit_file(source: str | Path, target: str | Path, budget: float, recipe: Recipe) -> FairEncoder:
-    """Learn a veil and write it. Nothing is written if the budget is not met."""
+    """Train a veil and write it. Nothing is written if the budget is not met."""
     source, target = Path(source), check_target(Path(target), (".veil",))
     _check_files(source, recipe)
     refuse_overwriting({"veil": target}, recipe.files(source))
@@ -43,10 +43,11 @@ def fit_file(source: str | Path, target: str | Path, budget: float, recipe: Reci
 def fit_frontier(
     source: str | Path, folder: str | Path, budgets: Sequence[float], recipe: Recipe, targets: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Learn veils for several budgets at once, and compare what fresh models find in their releases.
+    """Train veils for several budgets at once, and compare fresh models on their releases.
 
-    Writes into `folder`: a veil for every budget that is met, `frontier.csv` and `frontier.png`. The encoders learn
-    from 70 % of the rows; fresh LightGBM models learn from their releases, and are scored on those of the other rows.
+    Writes into `folder`: a veil for every budget that is met, `frontier.csv` and `frontier.png`. The encoders are
+    trained on 70 % of the rows; fresh LightGBM models are trained on their releases, and scored on releases of the
+    other rows.
     """
     source, folder = Path(source), Path(folder)
     _check_files(source, recipe)
@@ -60,12 +61,12 @@ def fit_frontier(
         seed = int(found["private"]["seed"])
         data = open_source(source, recipe.labels).data(recipe, seed, more=targets)
         if data.schema is None:
-            raise InputError("A frontier of images is made in Python with FairFrontier; fit one budget at a time here.")
+            raise InputError("A frontier for images needs FairFrontier in Python; fit one budget at a time here.")
         order = np.random.default_rng(seed).permutation(data.rows)
         judged, learned = np.sort(order[: int(_JUDGED * data.rows)]), np.sort(order[int(_JUDGED * data.rows) :])
         table = data.x.select([n for n in data.x.column_names if n in data.schema.names])
         frontier = FairFrontier(FairEncoder(**recipe.settings(data.schema, seed, work / "checkpoint")), list(budgets))
-        with warnings.catch_warnings():  # points that are not met are marked in the table
+        with warnings.catch_warnings():  # unmet points are marked in the table
             warnings.simplefilter("ignore", BudgetWarning)
             with _resuming(source):
                 frontier.fit(table.take(pa.array(learned)))
@@ -92,13 +93,13 @@ def fit_frontier(
 
 @contextmanager
 def _resuming(source: Path) -> Iterator[None]:
-    """What a checkpoint of other rows means here."""
+    """Translate the error for a checkpoint of other rows."""
     try:
         yield
     except VeilFileError:
         raise InputError(
-            f"The interrupted work was done with other settings or another input than {source.name}. Leave --resume "
-            "out to start again."
+            f"The interrupted work was done with other settings or another input than {source.name}. Omit --resume "
+            "to start again."
         ) from None
 
 
@@ -125,7 +126,7 @@ def _compared(
     judged: np.ndarray,
     targets: Sequence[str],
 ) -> dict[str, Any]:
-    """What fresh models find of S (its joint value) and of the targets, on rows the encoder was not fitted on."""
+    """Accuracy of fresh models for S (its joint value) and the targets, on rows the encoder was not fitted on."""
     secret = joint_labels(table.select(list(names)))
     truth = table.select(list(targets)).to_pandas().astype(str)
     numbers = released.select_dtypes("number").columns
@@ -144,7 +145,7 @@ def _compared(
 
 
 def plot_points(frame: pd.DataFrame, names: Sequence[str], targets: Sequence[str], path: Path) -> None:
-    """What is left of S against the budget and, for each target, its accuracy against that."""
+    """Leakage of S against the budget and, for each target, its accuracy against the leakage."""
     from matplotlib.figure import Figure
 
     points = frame[frame["met"]]

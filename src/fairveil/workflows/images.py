@@ -1,4 +1,4 @@
-"""Folders of images: read to learn from, released, and laid beside their releases for an audit."""
+"""Folders of images: read for fitting, released, and paired with their releases for an audit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ from fairveil.workflows.release.sketch import ordered_digest
 
 @dataclass(frozen=True)
 class ImageSource:
-    """A folder of images. labels: a table with the columns `file` and whatever is known of each image."""
+    """A folder of images. labels: a table with the column `file` and further columns about each image."""
 
     path: Path
     labels: Path | None = None
 
     def digest(self) -> str:
-        """One SHA-256 over all files."""
+        """A SHA-256 over all files."""
         return folder_digest(self.path)
 
     def data(self, recipe: Recipe, seed: int, more: Sequence[str] = ()) -> Data:
-        """All images, with S beside them."""
+        """All images, with S as a separate table."""
         if self.labels is None or not recipe.sensitive:
             raise InputError("Images need --labels (a table with the columns 'file' and S) and --sensitive.")
         names = image_names(self.path)
@@ -45,9 +45,9 @@ class ImageSource:
         release_images(job, lambda told: finish(told, None))
 
     def pair(self, release: Source, known: Known | None, wanted: Wanted) -> Pair:
-        """Released images beside those of this folder, from which they were made."""
+        """Released images paired with the images of this folder from which they were made."""
         if not isinstance(release, ImageSource):
-            raise InputError(f"{release.path.name} is a file, and {self.path} a folder. Give what belongs together.")
+            raise InputError(f"{release.path.name} is a file, but {self.path} is a folder. Give two of the same kind.")
         if wanted.person is not None:
             raise InputError("--person is for tables.")
         if self.labels is None:
@@ -55,7 +55,7 @@ class ImageSource:
         names, released = image_names(self.path), image_names(release.path)
         order = np.arange(len(names)) if known is None else known.order
         if len(order) != len(released) or len(names) != len(released):
-            raise InputError(f"{release.path.name} and {self.path.name} do not hold equally many images.")
+            raise InputError(f"{release.path.name} and {self.path.name} do not hold the same number of images.")
         truth = labels_of(self.labels, [names[i] for i in order], wanted.columns)
         after, before = read_images(release.path, released), read_images(self.path, names)
         if known is not None:

@@ -1,4 +1,4 @@
-"""A first look at a table: a schema to edit, with every column's proposed role and what a curator should know of it."""
+"""Inspect a table: propose a schema to edit, with a role for every column and notes for the curator."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,20 +23,20 @@ from fairveil.data.types import text_pattern
 from fairveil.workflows.reading import TableFile
 from fairveil.workflows.sampling import MOST_ROWS, sample_rows
 
-#: Bytes of a schema or configuration file, at most.
+#: Maximum bytes of a schema or configuration file.
 _MOST_BYTES = 2**22
-#: Lists, mappings and entries of such a file, at most: each takes a thousand times its letters.
+#: Maximum number of lists, mappings and entries in such a file: each takes far more memory than its characters.
 _MOST_PARTS = 20_000
-#: A column from which S is guessed right in this share of the rows is S under another name.
+#: A column that predicts S in this share of the rows is taken for a copy of S.
 _NEARLY = 0.95
-#: Text of which this share of the rows has a value of its own names the row; of whole numbers, this share.
+#: Text is an identifier if this share of its values is distinct; for integers, this share.
 _OWN_TEXT, _OWN_NUMBERS = 0.5, 0.95
 _FEWEST_TO_TELL = 50
 
 
 @dataclass(frozen=True)
 class Found:
-    """One column: its description (role None where the curator must decide), how well it alone tells S, and notes."""
+    """One column: its description (role None if the curator must decide), how well it alone predicts S, and notes."""
 
     column: Column
     distinct: int
@@ -47,7 +47,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a file holds. majority: how often S is guessed right by its most frequent value."""
+    """The content of a file. majority: the share of the most frequent value of S."""
 
     file: str
     rows: int
@@ -58,18 +58,18 @@ class Inspection:
 
     @property
     def undecided(self) -> list[str]:
-        """The columns that have no role yet."""
+        """The columns without a role."""
         return [found.column.name for found in self.found if found.column.role is None]
 
     def to_yaml(self) -> str:
-        """A schema to edit: notes are comments, a role that is left empty stops every run."""
+        """A schema to edit: notes are comments, and an empty role stops every command."""
         lines = [
             f"# Columns of {shown(self.file)}, from {self.rows:,} rows.",
             "# Edit the roles, then: fairveil fit FILE --schema THIS",
             "#   encode     released, censored        keep   released as it is, seen by every adversary",
             "#   sensitive  hidden, not released      pass   released as it is, seen by nobody (audited)",
             "#   drop       not released              (empty) not decided: nothing runs",
-            f"# Categories of fewer than {FEWEST} rows are left out, and ranges end where {FEWEST} rows reach.",
+            f"# Categories of fewer than {FEWEST} rows are not listed; ends of ranges are reached by {FEWEST} rows.",
             "columns:",
         ]
         for found in self.found:
@@ -83,7 +83,7 @@ class Inspection:
             text = yaml.safe_dump([values], sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
             lines.append(text.rstrip())
         if self.dependencies:
-            lines += ["# Columns that another one determines: every release keeps to that.", "dependencies:"]
+            lines += ["# Columns determined by another column: every release respects this.", "dependencies:"]
             rules = [{name: _listed(value) for name, value in asdict(rule).items()} for rule in self.dependencies]
             text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
             lines.append(text.rstrip())
@@ -105,13 +105,13 @@ class Inspection:
 
 
 def inspect_file(source: TableFile, sensitive: Sequence[str] = (), *, seed: int = 0) -> Inspection:
-    """Look at (a sample of) the rows and propose a schema. Categories that fewer than ten rows hold are left out."""
+    """Read (a sample of) the rows and propose a schema. Categories held by fewer than ten rows are left out."""
     readable = [name for name in source.names if name not in source.nested]
     return inspect_rows(source, *sample_rows(source, readable, {}, MOST_ROWS, seed), sensitive)
 
 
 def inspect_rows(source: TableFile, table: pa.Table, rows: int, sensitive: Sequence[str] = ()) -> Inspection:
-    """Propose a schema from rows of a file, those of CSV files as text. rows: how many the file has."""
+    """Propose a schema from rows of a file, as text for CSV files. rows: how many rows the file has."""
     unknown = [name for name in sensitive if name not in source.names]
     if unknown:
         raise InputError([f"{source.path.name} has no column {name!r} to be sensitive." for name in unknown])
@@ -161,7 +161,7 @@ def _inspect_column(
     elif type_ is None and _is_identifier(values, distinct, rows):
         undecided = True
         notes.append(f"no role yet. {distinct:,} different values in {rows:,} rows: an identifier? 'drop' it, or "
-                     "'pass' it on and link every row by it.")  # fmt: skip
+                     "'pass' it, which makes every row linkable.")  # fmt: skip
     elif column.kind == "categorical" and len(column.categories) < distinct:
         left = int((~pc.is_in(values, pa.array(column.categories, values.type)).to_numpy() & ~gone).sum())
         notes.append(
@@ -173,17 +173,17 @@ def _inspect_column(
         tells = _guessed_right(column, values, secret)
         if tells >= _NEARLY and tells > majority + 0.02:
             undecided = True
-            notes.append(f"no role yet. It alone tells S in {100 * tells:.1f} % of the rows: S under "
-                         "another name? 'drop' it, or 'encode' it.")  # fmt: skip
+            notes.append(f"no role yet. It alone predicts S in {100 * tells:.1f} % of the rows: a "
+                         "copy of S? 'drop' it, or 'encode' it.")  # fmt: skip
     if undecided:
         column = Column(name, column.kind, None, column.family, column.missing, type=type_)
     return Found(column, distinct, share, tells, tuple(notes))
 
 
 def _with_groups(column: Column, values: pa.ChunkedArray) -> tuple[Column, tuple[str, ...]]:
-    """A sensitive column with what a curator should know: numbers, and groups too small for an audit, merged."""
+    """A sensitive column with notes for the curator: on numbers, and on merged groups too small for an audit."""
     if not is_class(values):
-        return column, ("a number: hidden in ranges of about equally many rows; fit --loss squared hides it as it is.",)
+        return column, ("a number: hidden as ranges of about equal size; fit --loss squared hides the number itself.",)
     large, small, rows = small_groups(values)
     if not small or not large:
         return column, ()
@@ -191,8 +191,8 @@ def _with_groups(column: Column, values: pa.ChunkedArray) -> tuple[Column, tuple
     usual = large[int(np.argmax([pc.sum(pc.equal(values, value)).as_py() for value in large]))]
     default = OTHERS if others else usual
     note = (
-        f"{small} group(s) of fewer than {FEWEST_OF_A_GROUP} rows ({rows} rows in all), too small for an audit: they "
-        + (f"are merged as {OTHERS!r}" if others else "are counted with the largest group")
+        f"{small} group(s) of fewer than {FEWEST_OF_A_GROUP} rows ({rows} rows in total) are too small to audit: they "
+        + (f"are merged into {OTHERS!r}" if others else "are merged into the largest group")
         + " in this schema. To change that, edit 'categories', or merge them in the table."
     )
     listed = (*large, OTHERS) if others else large
@@ -216,7 +216,7 @@ def _is_identifier(values: pa.ChunkedArray, distinct: int, rows: int) -> bool:
 
 
 def _guessed_right(column: Column, values: pa.ChunkedArray, secret: np.ndarray) -> float:
-    """How often S is guessed right from this column alone: learned on every other row, scored on the rest."""
+    """The accuracy of predicting S from this column alone: trained on every other row, scored on the rest."""
     if column.kind == "categorical":
         codes = np.asarray(pc.fill_null(values.combine_chunks().dictionary_encode().indices, -1).to_numpy()) + 1
     else:
@@ -233,7 +233,7 @@ def _listed(value: Any) -> Any:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """YAML as `inspect` writes it: no key twice, no anchors, with which a few bytes can stand for gigabytes."""
+    """YAML as written by `inspect`: no duplicate keys, and no anchors, which can expand a few bytes to gigabytes."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -244,12 +244,12 @@ class _PlainLoader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         if any(not isinstance(key, str) for key in keys) or len(set(keys)) < len(keys):
-            raise yaml.constructor.ConstructorError(None, None, "a key stands here twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, "a key occurs twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
-    """A mapping from a YAML or JSON file that somebody may have crafted. what: what it should be, for messages."""
+    """A mapping from a YAML or JSON file that may be crafted. what: the expected content, for messages."""
     refuse_special(path)
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -266,7 +266,7 @@ def read_yaml(path: Path, what: str) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""
         problem = getattr(error, "problem", None) if isinstance(error, yaml.constructor.ConstructorError) else None
-        told = f": {problem}" if problem in ("anchors are not allowed", "a key stands here twice") else ""
+        told = f": {problem}" if problem in ("anchors are not allowed", "a key occurs twice") else ""
         raise InputError(f"{path.name} cannot be read as YAML or JSON{where}{told}.") from None
     if not isinstance(values, dict):
         raise InputError(f"{path.name} is not a {what}: it must be a mapping.")
@@ -274,7 +274,7 @@ def read_yaml(path: Path, what: str) -> dict[str, Any]:
 
 
 def read_schema(path: str | Path) -> Schema:
-    """A schema as `inspect` wrote it, edited by hand; YAML or JSON."""
+    """A schema as written by `inspect` and edited by hand; YAML or JSON."""
     path = Path(path)
     values = read_yaml(path, "schema")
     if not isinstance(values.get("columns"), list):

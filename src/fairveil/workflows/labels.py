@@ -1,4 +1,4 @@
-"""A folder of images with a table of labels: the columns `file` and whatever is known of each image."""
+"""A folder of images with a table of labels: the column `file` and further columns about each image."""
 
 import hashlib
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def labels_of(labels: Path, names: Sequence[str], columns: Sequence[str]) -> pa.
 
 
 def folder_digest(folder: Path, names: Sequence[str] | None = None) -> str:
-    """One SHA-256 over the names and contents of files: of these, or of all that the folder holds."""
+    """A SHA-256 over the names and contents of files: the given ones, or all files in the folder."""
     digest = hashlib.sha256()
     for name in sorted(path.name for path in folder.iterdir()) if names is None else names:
         if not (folder / name).is_file():

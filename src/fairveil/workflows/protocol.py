@@ -1,4 +1,4 @@
-"""The protocol of what fit, release and audit take: a table on disk, or a folder of images."""
+"""The protocol of inputs to fit, release and audit: a table on disk, or a folder of images."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from fairveil.workflows.recipe import Recipe
 from fairveil.workflows.release.job import Options, ReleaseSummary
 from fairveil.workflows.release.known import Known
 
-#: Called when a release is complete, before it gets its name; with what it tells together with earlier releases.
+#: Called when a release is complete, before it gets its name; with its leakage together with earlier releases.
 Finish = Callable[[ReleaseSummary, dict[str, Any] | None], None]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What an audit needs of the original beside the released columns. person: says whose row it is."""
+    """What an audit needs of the original besides the released columns. person: the column that identifies a person."""
 
     sensitive: tuple[str, ...]
     targets: tuple[str, ...] = ()
@@ -27,13 +27,13 @@ class Wanted:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """By name, each once."""
+        """All names, each once."""
         return tuple(dict.fromkeys([*self.sensitive, *self.targets, *([] if self.person is None else [self.person])]))
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Released rows, and what is known of each of them."""
+    """Released rows, with the true values for each of them."""
 
     released: Any
     secrets: pa.Table
@@ -44,7 +44,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Data:
-    """What an encoder is fitted on: a table that holds S, or images with S beside them."""
+    """The input for fitting: a table that contains S, or images with a separate S."""
 
     x: Any
     secret: pa.Table | None
@@ -57,7 +57,7 @@ class Source(Protocol):
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """The path."""
         ...
 
     def digest(self) -> str:
@@ -65,7 +65,7 @@ class Source(Protocol):
         ...
 
     def data(self, recipe: Recipe, seed: int, more: Sequence[str] = ()) -> Data:
-        """The rows to learn from. more: columns to be read beside those of the schema."""
+        """The rows for fitting. more: columns to read in addition to those of the schema."""
         ...
 
     def release(self, encoder: FairEncoder, veil: Path, target: Path, options: Options, finish: Finish) -> None:
@@ -73,5 +73,5 @@ class Source(Protocol):
         ...
 
     def pair(self, release: "Source", known: Known | None, wanted: Wanted) -> Pair:
-        """The rows of a release beside those of this source, from which it was made."""
+        """The rows of a release paired with the rows of this source from which it was made."""
         ...

@@ -1,7 +1,7 @@
-"""Tables on disk, read a batch at a time whatever their size. What cannot be read is told without a value of the data.
+"""Tables on disk, of any size, read in batches. Error messages never show a data value.
 
-CSV cells are read as text and converted here, by the family that the schema states: arrow's own conversion guesses
-types from the first rows, and its errors show the cell.
+CSV cells are read as text and converted here, as the schema states: arrow's own conversion guesses types from the
+first rows, and its errors show the cell.
 """
 
 import csv
@@ -27,16 +27,16 @@ from fairveil.data.types import stands_for_number
 
 Kind = Literal["csv", "parquet"]
 
-#: Columns beyond which a table is taken for one that was turned on its side.
+#: With more columns, rows and columns are probably swapped.
 MOST_COLUMNS = 2000
-#: Bytes of a CSV file that are parsed at once; no row may be longer.
+#: Bytes of a CSV file parsed at once; no row may be longer.
 _BLOCK = 8 * 2**20
-#: Bytes of a cell beyond which it is not a value but a document, or a quote that was never closed.
+#: Maximum bytes of a cell: a longer one is a document, or caused by an unclosed quote.
 _LONGEST = 2**16
-#: Of Parquet files: rows that are read at once, bytes of text that a column may hold in them, and how much larger than
-#: its own size a column of many bytes may claim to be.
+#: For Parquet files: rows read at once, maximum bytes of text per column in these rows, and the maximum ratio of a
+#: large column's claimed size to its compressed size.
 _PARQUET_ROWS, _MOST_TEXT, _MOST_RATIO = 16_384, 2**28, 1000
-#: Bytes of a footer's texts, and entries of its lists.
+#: Limits for a Parquet footer: bytes of its strings, and entries of its lists.
 _MOST_THRIFT = 2**24
 #: Cells of a CSV file that mean "no value".
 NULL_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
@@ -56,10 +56,10 @@ _FOREIGN = {
 
 @dataclass(frozen=True)
 class TableFile:
-    """A CSV or Parquet file that can be read.
+    """A readable CSV or Parquet file.
 
-    rows: how many, where the file says so; expected: about how many. nested: the types of columns that do not hold one
-    plain value per row; they cannot be read. types: of Parquet columns whose values stand for numbers.
+    rows: the number of rows, if the file states it; expected: an estimate. nested: the types of columns that do not
+    hold one plain value per row; they cannot be read. types: of Parquet columns whose values are converted to numbers.
     """
 
     path: Path
@@ -74,10 +74,10 @@ class TableFile:
     def batches(
         self, columns: Sequence[str], held_as: Mapping[str, str], rows: int, *, skip: int = 0
     ) -> Iterator[pa.Table]:
-        """Tables of exactly `rows` rows (the last one of what is left) with these columns; the first `skip` left out.
+        """Tables of exactly `rows` rows (the last may be shorter) with these columns, without the first `skip` tables.
 
-        held_as: what a CSV column holds (`Column.held_as`); text where it is not named. Dates, times and decimals are
-        given as numbers.
+        held_as: how CSV columns are parsed (`Column.held_as`); text by default. Dates, times and decimals are returned
+        as numbers.
         """
         unreadable = [name for name in columns if name in self.nested]
         if unreadable:
@@ -119,7 +119,7 @@ class TableFile:
             raise InputError(_damaged(self.path.name, error)) from None
 
     def _plain(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """A column as it is used: texts trimmed as those of CSV files are, and not before their lengths are known."""
+        """A column in plain form: text is trimmed as for CSV files, after its length was checked."""
         if pa.types.is_dictionary(column.type) and is_text(column.type.value_type):
             lengths = [pc.binary_length(chunk.dictionary) for chunk in column.chunks]
             longest = max((pc.max(each).as_py() or 0 for each in lengths), default=0)
@@ -135,7 +135,7 @@ class TableFile:
         return pc.utf8_trim_whitespace(column)
 
     def typed(self, table: pa.Table, held_as: Mapping[str, str], start: int = 0) -> pa.Table:
-        """Rows of a CSV file that were read as text, as what they hold. start: the number of the first row."""
+        """Text rows of a CSV file, converted to their types. start: the index of the first row."""
         if self.kind != "csv":
             return table
         problems: list[str] = []
@@ -162,7 +162,7 @@ class TableFile:
 
 
 def open_table(path: str | Path) -> TableFile:
-    """Look at a file: what it is, by its content, and which columns it has."""
+    """Open a file: detect its kind by its content, and read its column names."""
     path = Path(path)
     try:
         status = os.stat(path)
@@ -187,14 +187,14 @@ def _look_at_csv(path: Path, head: bytes, size: int) -> TableFile:
     if b"\x00" in head:
         raise InputError(f"{path.name} holds NUL bytes: it is not a CSV file, or was damaged. Give plain UTF-8 text.")
     try:
-        # The block may end within a character.
+        # The block may end inside a character.
         text = head.decode("utf-8-sig") if size <= len(head) else head.decode("utf-8-sig", errors="ignore")
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path.name} is not UTF-8 text (byte {error.start}). Save it as UTF-8; old spreadsheets write Latin-1."
         ) from None
     try:
-        # Not `splitlines`: it breaks lines at characters that a CSV file may hold within a name.
+        # Not `splitlines`: it also splits at characters that are valid inside a name in a CSV file.
         names = next(csv.reader(io.StringIO(text, newline=""), strict=True), [])
     except csv.Error:
         problem = f"The header of {path.name} cannot be read as CSV: a quote is open, or a name is too long."
@@ -217,7 +217,7 @@ def _look_at_parquet(path: Path, size: int) -> TableFile:
 
 
 def _open_parquet(path: Path, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-    """dictionaries: columns whose texts are read once each, however many rows repeat them."""
+    """dictionaries: columns whose distinct texts are read once, however many rows repeat them."""
     return pq.ParquetFile(
         path, page_checksum_verification=True, read_dictionary=list(dictionaries),
         thrift_string_size_limit=_MOST_THRIFT, thrift_container_size_limit=_MOST_THRIFT,
@@ -232,23 +232,23 @@ def _is_flat(kind: pa.DataType) -> bool:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether an arrow type holds texts."""
+    """Whether an arrow type holds text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _refuse_bombs(name: str, metadata: pq.FileMetaData, columns: Sequence[str]) -> None:
-    """Small files that claim to hold far more: known from their footer, before anything is read."""
+    """Reject small files that claim to hold far more data: detected in the footer, before anything is read."""
     for group in range(metadata.num_row_groups):
         for index in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(index)
             if chunk.path_in_schema not in columns:
                 continue
             if chunk.total_uncompressed_size > max(_MOST_TEXT, _MOST_RATIO * chunk.total_compressed_size):
-                raise InputError(f"{name} claims to hold far more than its size. It was crafted or damaged.")
+                raise InputError(f"{name} claims to hold far more than its size. It is crafted or damaged.")
             if "DELTA_BYTE_ARRAY" in chunk.encodings:
                 raise InputError(
-                    f"Column {chunk.path_in_schema!r} of {name} is written as differences of texts "
-                    "(DELTA_BYTE_ARRAY), of which a few bytes can stand for any amount of data. Write the file again "
+                    f"Column {chunk.path_in_schema!r} of {name} is encoded as text differences "
+                    "(DELTA_BYTE_ARRAY), where a few bytes can expand to any amount of data. Write the file again "
                     "with the default encodings."
                 )
 
@@ -256,7 +256,7 @@ def _refuse_bombs(name: str, metadata: pq.FileMetaData, columns: Sequence[str]) 
 def _checked_names(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     if len(names) > MOST_COLUMNS:
         raise InputError(
-            f"{path.name} has {len(names)} columns, more than {MOST_COLUMNS}. If rows and columns are swapped, turn "
+            f"{path.name} has {len(names)} columns, more than {MOST_COLUMNS}. If they are swapped with rows, transpose "
             "the table; otherwise leave columns out."
         )
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -287,7 +287,7 @@ def _rebatched(parts: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:
 
 
 def _csv_problem(name: str, message: str) -> str:
-    """What arrow found wrong, without the row that its message shows."""
+    """The problem that arrow reported, without the row that its message shows."""
     row = re.search(r"Row #(\d+)", message)
     where = f" (line {row.group(1)})" if row else ""
     counts = re.search(r"Expected (\d+) columns, got (\d+)", message)
@@ -303,7 +303,7 @@ def _csv_problem(name: str, message: str) -> str:
 
 
 def _damaged(name: str, error: Exception) -> str:
-    return f"{name} is not a Parquet file that can be read: it is cut short or damaged ({type(error).__name__})."
+    return f"{name} is not a readable Parquet file: it is truncated or damaged ({type(error).__name__})."
 
 
 def _too_long(column: str, file: str) -> str:

@@ -1,4 +1,4 @@
-"""How a veil is learned from files, and what it is learned from."""
+"""The settings for training a veil from files."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ from fairveil.workflows.sampling import MOST_ROWS
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a veil is learned from a file.
+    """The settings for training a veil from a file.
 
-    sensitive: the columns to hide, beside those to which the schema gives that role. schema: as `fairveil inspect`
-    writes it; proposed from the data if None. labels: for a folder of images, a table with the columns `file` and S.
-    loss: of the adversary; "squared" hides numbers as they are, any other hides them in ranges. blind: the encoder does
-    not see S. seed: of the training; drawn if None.
+    sensitive: the columns to hide, in addition to those with that role in the schema. schema: as written by `fairveil
+    inspect`; proposed from the data if None. labels: for a folder of images, a table with the columns `file` and S.
+    loss: of the adversary; "squared" hides numbers as such, any other loss hides them as ranges. blind: the encoder
+    does not see S. seed: of the training; drawn if None.
     """
 
     sensitive: tuple[str, ...] = ()
@@ -37,11 +37,11 @@ class Recipe:
     show_progress: bool = True
 
     def files(self, source: Path) -> dict[str, Path | None]:
-        """What is read, by what it is called in messages."""
+        """The input files, by their description in messages."""
         return {"input": source, "schema": self.schema, "table of labels": self.labels}
 
     def plan(self, source: Path, more: dict[str, Any]) -> dict[str, Any]:
-        """What must be the same for a later run to resume this one. (A checkpoint knows the rows it was made with.)"""
+        """What must be unchanged for a later run to resume this one. (A checkpoint identifies its rows itself.)"""
         files = [path for path in (self.schema, self.labels) if path is not None]
         chosen = [list(self.sensitive), self.loss, self.architecture, self.cells, self.blind, self.steps, self.rows]
         return {
@@ -54,7 +54,7 @@ class Recipe:
         }
 
     def settings(self, schema: Schema | None, seed: int, checkpoint: Path) -> dict[str, Any]:
-        """What an estimator is made with."""
+        """The parameters of the estimator."""
         training = Training(checkpoint=checkpoint)
         return {
             "architecture": self._architecture(),
@@ -68,7 +68,7 @@ class Recipe:
         }
 
     def _architecture(self) -> str | Architecture:
-        """By name, with the size of its codebook if one is given."""
+        """The architecture's name, or its configuration if the codebook size is given."""
         if self.cells is None:
             return self.architecture
         architecture = make_architecture(self.architecture)

@@ -1,4 +1,4 @@
-"""Rows of a file of any size to learn from: all of them, or a uniform sample in bounded memory."""
+"""Rows of a file of any size for fitting: all of them, or a uniform sample in bounded memory."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 from fairveil._utils.errors import InputError
 from fairveil.workflows.reading import TableFile
 
-#: Rows of a file that are looked at, learned from or audited, at most.
+#: Maximum rows of a file that are inspected, fitted or audited.
 MOST_ROWS = 200_000
 _BATCH = 65_536
 
@@ -16,9 +16,9 @@ _BATCH = 65_536
 def sample_rows(
     source: TableFile, columns: Sequence[str], held_as: Mapping[str, str], most: int, seed: int
 ) -> tuple[pa.Table, int]:
-    """At most `most` rows, every row as likely as any other, in the order of the file; and how many the file has.
+    """A uniform sample of at most `most` rows, in the order of the file; and how many rows the file has.
 
-    Each row draws a key; the rows of the smallest keys stay. The same file and seed give the same rows.
+    Each row draws a key; the rows with the smallest keys are kept. The same file and seed give the same rows.
     """
     generator = np.random.default_rng(seed)
     kept: pa.Table | None = None

@@ -1,4 +1,4 @@
-"""What fit, release and audit take, by its path: a table on disk, or a folder of images."""
+"""Open an input of fit, release and audit by its path: a table on disk, or a folder of images."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tables on disk: read to learn from, released, and laid beside their releases for an audit."""
+"""Tables on disk: read for fitting, released, and paired with their releases for an audit."""
 
 import math
 import warnings
@@ -43,12 +43,12 @@ class TableSource:
 
     @classmethod
     def at(cls, path: Path) -> "TableSource":
-        """Look at a file."""
+        """Open a file."""
         return cls(open_table(path))
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """The path."""
         return self.file.path
 
     def digest(self) -> str:
@@ -56,7 +56,7 @@ class TableSource:
         return sha256_of(self.path)
 
     def data(self, recipe: Recipe, seed: int, more: Sequence[str] = ()) -> Data:
-        """The rows to learn from, with the schema, in one pass over the file; stops where a column has no role."""
+        """The rows for fitting, with the schema, in one pass over the file; raises if a column has no role."""
         absent = [name for name in more if name not in self.file.names]
         if absent:
             raise InputError([f"{self.path.name} has no column {name!r} to be a target." for name in absent])
@@ -75,7 +75,7 @@ class TableSource:
         rare = rare_values(merge_groups(table.select(list(sensitive)), sensitive))
         if rare:
             raise InputError(rare)
-        # Numbers that stand for dates are given as dates: an estimator compares types with the schema's.
+        # Numbers that represent dates are converted back: an estimator compares types with the schema's.
         table = _as_told(table, {column.name: column.type for column in schema.columns})
         return Data(table, None, schema, table.num_rows)
 
@@ -92,10 +92,10 @@ class TableSource:
         release_table(job, named)
 
     def _check_types(self, schema: Schema) -> None:
-        """Refuse a Parquet file with dates where the schema has numbers, and the like. (CSV cells are read by it.)"""
+        """Reject a Parquet file with dates where the schema has numbers, or similar. (CSV cells follow the schema.)"""
         wrong = [
             f"Column {column.name!r} of {self.path.name} holds {self.file.types.get(column.name, 'plain')} values, not "
-            f"{column.held_as} as in the veil. Convert it as it was when the veil was fitted."
+            f"{column.held_as} as in the veil. Convert it to the type it had in fitting."
             for column in schema.columns
             if self.file.kind == "parquet" and column.role != "drop" and column.family == "number"
             and column.name in self.file.names and not same_sort(self.file.types.get(column.name), column.type)
@@ -104,9 +104,9 @@ class TableSource:
             raise InputError(wrong)
 
     def pair(self, release: Source, known: Known | None, wanted: Wanted) -> Pair:
-        """The rows of a release beside those of this file, from which it was made, each file read once."""
+        """The rows of a release paired with the rows of this file from which it was made; each file is read once."""
         if not isinstance(release, TableSource):
-            raise InputError(f"{release.path} is a folder, and {self.path.name} a table. Give what belongs together.")
+            raise InputError(f"{release.path} is a folder, but {self.path.name} is a table. Give two of the same kind.")
         absent = [name for name in wanted.columns if name not in self.file.names]
         if absent:
             raise InputError([f"{self.path.name} has no column {name!r}." for name in absent])
@@ -129,7 +129,7 @@ class TableSource:
 def schema_for(file: TableFile, recipe: Recipe, text: pa.Table | None = None, rows: int = 0) -> Schema:
     """The schema of a file with the sensitive columns marked; every column must have a role.
 
-    text, rows: rows of the file to propose a schema from, where the recipe names none, and how many the file has.
+    text, rows: rows to propose a schema from, if the recipe has none, and how many rows the file has.
     """
     if recipe.schema is not None:
         schema = read_schema(recipe.schema)
@@ -140,7 +140,7 @@ def schema_for(file: TableFile, recipe: Recipe, text: pa.Table | None = None, ro
         inspection = inspect_rows(file, text, rows, recipe.sensitive)
         undecided = [f"Column {f.column.name!r} has {note}" for f in inspection.found if f.column.role is None
                      for note in f.notes[-1:]]  # fmt: skip
-        # To merge groups is for the curator to decide, by editing or accepting a schema.
+        # The curator decides whether to merge groups, by editing or accepting a schema.
         undecided += [f"The sensitive column {f.column.name!r} has {f.notes[0]}" for f in inspection.found
                       if f.column.role == "sensitive" and f.column.rare]  # fmt: skip
         if undecided:
@@ -152,15 +152,15 @@ def schema_for(file: TableFile, recipe: Recipe, text: pa.Table | None = None, ro
     problems += [f"The schema has a column {column.name!r}, which {file.path.name} lacks." for column in schema.columns
                  if column.role != "drop" and column.name not in file.names]  # fmt: skip
     if not any(column.role == "sensitive" for column in schema.columns):
-        problems.append("Nothing is to be hidden: name a column with --sensitive, or give one that role in the schema.")
+        problems.append("Nothing to hide: name a column with --sensitive, or give one that role in the schema.")
     if problems:
         raise InputError(problems)
-    # In the order of the file, as it will be released.
+    # In the order of the file, which is also the order of the release.
     return Schema(tuple(schema[name] for name in file.names), schema.dependencies)
 
 
 def _used(schema: Schema, more: Sequence[str]) -> list[str]:
-    """The columns that are read to learn from."""
+    """The columns read for fitting."""
     used = [column.name for column in schema.columns if column.role != "drop"]
     return [*used, *(name for name in more if name not in used)]
 
@@ -170,7 +170,7 @@ def _held_as(schema: Schema) -> dict[str, str]:
 
 
 def _as_told(table: pa.Table, types: Mapping[str, str | None]) -> pa.Table:
-    """Numbers that stand for dates, times or decimals as what they are."""
+    """Convert numbers that represent dates, times or decimals back to these types."""
     return pa.table({
         name: from_numbers(table[name], arrow_type(kind)) if (kind := types.get(name)) else table[name]
         for name in table.column_names
@@ -178,7 +178,7 @@ def _as_told(table: pa.Table, types: Mapping[str, str | None]) -> pa.Table:
 
 
 def _sampled(after: TableFile, before: TableFile, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """Rows of two files of one order: the same ones of both."""
+    """The same sample of rows from two files in the same order."""
     released, count = sample_rows(after, after.names, {}, MOST_ROWS, seed=0)
     truth, others = sample_rows(before, columns, {}, MOST_ROWS, seed=0)
     if count != others:
@@ -186,14 +186,14 @@ def _sampled(after: TableFile, before: TableFile, columns: Sequence[str]) -> tup
     return _guessed(after, released), _guessed(before, truth)
 
 
-_UNEQUAL = "{} and {} do not have equally many rows."
+_UNEQUAL = "{} and {} do not have the same number of rows."
 
 
 def _known_rows(after: TableFile, before: TableFile, columns: Sequence[str], known: Known) -> tuple[pa.Table, pa.Table]:
-    """Rows of a release that a ledger knows, and the rows from which they were made.
+    """Rows of a release in a ledger, and the rows from which they were made.
 
-    Stops if the original holds other rows than those of the release, or holds them in another order: the ledger knows a
-    digest of them, and how far the release is from them.
+    Raises if the original holds other rows than those of the release, or in another order: the ledger holds a digest of
+    them, and the distance of the release from them.
     """
     job = Job(before, open_veil(known.veil), known.veil, after.path, Options())
     if any(name not in before.names for name in job.columns):
@@ -239,7 +239,7 @@ def _passed(schema: Schema) -> set[str]:
 
 
 def _refuse_other_distortion(known: Known, job: Job, after: TableFile, released: pa.Table, truth: pa.Table) -> None:
-    """Stop an audit of rows that are not as far apart as the ledger says; of each kind of column."""
+    """Raise if the distortion between the rows differs from the ledger's, for any kind of column."""
     assert job.distortion is not None
     seen = [column.name for column in job.schema.seen]
     with warnings.catch_warnings():
@@ -253,12 +253,12 @@ def _refuse_other_distortion(known: Known, job: Job, after: TableFile, released:
         if abs(found - expected) > 5.0 * error + 1e-3 * (0.01 + expected):
             raise InputError(
                 f"The distortion between {after.path.name} and {job.source.path.name} ({kind} columns) is {found:.4g}, "
-                f"where the ledger says {expected:.4g}: the rows do not belong together. Nothing was written."
+                f"but the ledger states {expected:.4g}: the rows do not match. Nothing was written."
             )
 
 
 def _without_apostrophes(table: pa.Table) -> pa.Table:
-    """Texts without the apostrophe that keeps spreadsheets from running them."""
+    """Text without the apostrophe that keeps spreadsheets from executing it."""
     return pa.table({
         name: pc.replace_substring_regex(table[name], r"^'(\s*[=+\-@\t\r\n\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])", r"\1")
         if is_text(table[name].type) else table[name]
@@ -273,9 +273,9 @@ def take_from(
     held_as: Mapping[str, str] | None = None,
     see: Callable[[pa.Table], Any] = lambda table: None,
 ) -> tuple[pa.Table, int]:
-    """The rows of a file at these places, in this order, and how many rows it has.
+    """The rows of a file at these positions, in this order, and how many rows it has.
 
-    held_as: what columns of CSV files hold; text where it says nothing. see: is shown all rows, table by table.
+    held_as: how columns of CSV files are parsed; text by default. see: is called with all rows, table by table.
     """
     wanted = np.argsort(places, kind="stable")
     ordered = places[wanted]
@@ -293,7 +293,7 @@ def take_from(
 
 
 def _guessed(file: TableFile, table: pa.Table, known: set[str] | None = None) -> pa.Table:
-    """Columns of a CSV file whose types nobody told, by their cells; of Parquet, by their types in the file."""
+    """Infer the types of CSV columns from their cells, except known ones; for Parquet, use the types in the file."""
     if file.kind == "parquet":
         types = {name: str(kind) for name, kind in file.types.items() if name not in (known or ())}
         return _as_told(table, types)

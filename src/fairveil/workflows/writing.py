@@ -1,7 +1,7 @@
-"""Released tables on disk: nothing in a file but its rows.
+"""Write released tables: a file contains its rows and nothing else.
 
-No index, no library's metadata, no statistics, no dictionaries; row groups of one size. Types and decimals are those
-of the schema.
+No index, no library metadata, no statistics, no dictionaries; row groups of one size. Types and decimals are those of
+the schema.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from fairveil.data.columns import Column
 from fairveil.data.schema import Schema
 from fairveil.data.types import arrow_type, from_numbers, is_moment, to_pattern
 
-#: Rows of a row group, whatever the rows are.
+#: Rows per row group, whatever the content.
 GROUP_ROWS = 65_536
 SUFFIXES = (".csv", ".parquet")
-#: A spreadsheet runs a cell that begins with one of these, perhaps behind blanks; the last four are wide forms.
+#: A spreadsheet executes a cell that begins with one of these, even after blanks; the last four are full-width forms.
 _FORMULA = r"^\s*[=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}]|^[\t\r\n]"
 _FORMULA_START = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
@@ -34,7 +34,7 @@ class _Sink(Protocol):
 
 
 class TableWriter:
-    """Writes released rows to a CSV or Parquet file, by the name's ending; a context manager."""
+    """Writes released rows to a CSV or Parquet file, depending on the suffix; a context manager."""
 
     def __init__(self, path: Path, suffix: str, schema: Schema) -> None:
         self.neutralised = 0
@@ -58,7 +58,7 @@ class TableWriter:
             )  # fmt: skip
 
     def write(self, table: pa.Table) -> None:
-        """Add rows, of the types of `written_schema`; full groups are written at once."""
+        """Add rows with the types of `written_schema`; full groups are written at once."""
         if self._csv:
             table, count = neutralised(table)
             self.neutralised += count
@@ -88,7 +88,7 @@ class TableWriter:
 
 
 def check_target(path: Path, suffixes: Sequence[str] = SUFFIXES) -> Path:
-    """A name to write to that can be one."""
+    """Check that a path can be written to."""
     if path.suffix.lower() not in suffixes:
         raise InputError(f"The name {path.name!r} must end in {' or '.join(suffixes)}.")
     if path.is_dir():
@@ -99,14 +99,14 @@ def check_target(path: Path, suffixes: Sequence[str] = SUFFIXES) -> Path:
 
 
 def written_schema(schema: Schema) -> pa.Schema:
-    """The arrow types of a release, from the schema alone. Columns that pass are text, unless they are dates or times
-    or decimals.
+    """The arrow types of a release, from the schema alone. Columns with role pass are text, unless they are dates,
+    times or decimals.
     """
     return pa.schema([pa.field(column.name, _written_type(column)) for column in schema.released])
 
 
 def as_written(table: pa.Table, schema: Schema) -> pa.Table:
-    """Released rows in the types in which they are written."""
+    """Released rows in the types of the file."""
     types = written_schema(schema)
     return pa.table({
         field.name: from_numbers(table[field.name], field.type) if schema[field.name].type
@@ -128,12 +128,12 @@ def _written_type(column: Column) -> pa.DataType:
 
 
 def is_formula(text: str) -> bool:
-    """Whether a spreadsheet would run this text."""
+    """Whether a spreadsheet would execute this text."""
     return text.lstrip().startswith(_FORMULA_START)
 
 
 def neutralised(table: pa.Table) -> tuple[pa.Table, int]:
-    """Text cells that a spreadsheet would run get an apostrophe in front; and how many they were."""
+    """Prefix text cells that a spreadsheet would execute with an apostrophe; also returns their number."""
     count = 0
     for i, field in enumerate(table.schema):
         if pa.types.is_string(field.type):

@@ -1,1 +1,1 @@
-"""Release of a file: one driver, a stream for tables and one for images, the ledger and the card."""
+"""Release of a file: a common driver, separate streams for tables and images, the ledger and the card."""

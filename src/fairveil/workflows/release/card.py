@@ -1,4 +1,4 @@
-"""The card of a release: what was done, what was measured, what is not promised. As Markdown and as JSON."""
+"""The card of a release: what was done, measured, and not guaranteed. As Markdown and as JSON."""
 
 import json
 import platform
@@ -20,22 +20,22 @@ from fairveil.workflows.release.job import FEWEST_TOLD, Options, ReleaseSummary
 from fairveil.workflows.release.ledger import Ledger
 
 FORMAT = "fairveil-card-2"
-#: Bytes of a card, an audit or a certificate, at most.
+#: Maximum bytes of a card, an audit or a certificate.
 _MOST_BYTES = 2**24
 _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]#|!"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"})
-#: Counts below this are not told.
+#: Smaller counts are not reported.
 _SMALL = 10
 LIMITS = (
     "This is not differential privacy: nothing is promised about who is in the data, or about any single row.",
     "Hidden are the named sensitive attributes and what follows from them, not names, identities or other attributes.",
     "What attackers did not find, a better attacker may find. Only a certificate holds against all of them.",
     "The distortion bound holds for rows like those the veil was fitted on.",
-    "Another release of the same rows lets the noise be averaged away, as does any other copy of the original data.",
+    "Another release of the same rows lets the noise be averaged out, as does any other copy of the original data.",
 )
 
 
 _NUMBER = (int, float)
-#: What a card must hold for it to be shown.
+#: The required structure of a card.
 _SHAPE: dict[str, Any] = {
     "release": {
         "file": str, "sha256": str, "rows": int, "columns": [{"name": str, "role": str, "kind": str}],
@@ -57,7 +57,7 @@ _SHAPE: dict[str, Any] = {
 
 
 def card_path(release: Path) -> Path:
-    """Where the card of a release lies, as JSON; its Markdown ends in .md."""
+    """The path of a release's card, as JSON; its Markdown ends in .md."""
     return release.with_name(f"{release.name}.card.json")
 
 
@@ -69,9 +69,9 @@ def make_card(
     options: Options,
     joint: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """All that is known of a release when it is written, and may be handed on with it.
+    """Everything known about a release when it is written that may be published with it.
 
-    What was drawn shows in exact figures of few rows: they are rounded, and left out below `FEWEST_TOLD` rows.
+    Exact figures of few rows reveal the draws: they are rounded, and left out below `FEWEST_TOLD` rows.
     """
     veil = encoder.veil_
     columns = [{"name": c.name, "role": c.role, "kind": c.kind} for c in veil.schema.columns if c.released]
@@ -86,8 +86,8 @@ def make_card(
             "rows": told.rows,
             "columns": columns,
             "images": shape,
-            "order": "kept: it tells what the order of the input tells" if options.keep_order else "shuffled",
-            "randomness": "the operating system's" if options.seed is None else "REPRODUCIBLE AND INSECURE: whoever "
+            "order": "kept: it reveals what the order of the input reveals" if options.keep_order else "shuffled",
+            "randomness": "the operating system's" if options.seed is None else "REPRODUCIBLE AND INSECURE: anyone who "
             "knows the seed can undo the noise. For tests only.",
             "person": options.person,
             "formulas_neutralised": _count(told.neutralised) if told.neutralised else None,
@@ -115,21 +115,21 @@ def make_card(
 
 
 def write_card(path: Path, card: dict[str, Any]) -> None:
-    """Write JSON to `path`, and Markdown beside it."""
+    """Write JSON to `path`, and Markdown next to it."""
     write_atomic(path, (json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode())
     write_atomic(path.with_suffix(".md"), card_text(card).encode())
 
 
 def read_card(path: Path) -> dict[str, Any]:
-    """What `write_card` wrote. The file may have been changed by anybody: what is not of its form is refused."""
-    card = read_json(path, "card", "It is written by fairveil release, beside the release.")
+    """Read what `write_card` wrote. The file may have been changed by anybody: invalid content is rejected."""
+    card = read_json(path, "card", "It is written by fairveil release, next to the release.")
     if card.get("format") != FORMAT or not _fits(card, _SHAPE) or not _optional_parts_fit(card):
         raise InputError(f"{shown(path.name)} is not a card of this version of fairveil.")
     return card
 
 
 def _optional_parts_fit(card: dict[str, Any]) -> bool:
-    """The parts of a card that may be absent, and mappings of which any name may be a key."""
+    """Check the parts of a card that may be absent, and mappings with arbitrary keys."""
     parts = ((card["audit"], {"verdict": str}), (card["certificate"], {"text": str}),
              (card["earlier_releases"]["together"], {"text": str}))  # fmt: skip
     budget, moved = card["veil"]["budget"], card["release"]["numbers_moved_into_range"]
@@ -142,7 +142,7 @@ def _optional_parts_fit(card: dict[str, Any]) -> bool:
 
 
 def read_json(path: Path, what: str, advice: str = "") -> dict[str, Any]:
-    """A mapping from a JSON file that somebody may have crafted. what: what it should be, for messages."""
+    """A mapping from a JSON file that may be crafted. what: the expected content, for messages."""
     refuse_special(path)
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -176,21 +176,21 @@ def _types(shape: Any) -> tuple[Any, ...]:
 
 
 def with_audit(card: dict[str, Any], values: dict[str, Any], seals: Ledger) -> dict[str, Any]:
-    """The card with what fresh attackers found; the audit must be of this very release, and ours.
+    """The card with the results of fresh attackers; the audit must be of exactly this release, and ours.
 
-    values: what `AuditResult.to_dict` gave, or what was read from its file.
+    values: the result of `AuditResult.to_dict`, or its file's content.
     """
     _refuse_foreign(card, values, "release", "audit", seals)
     result = AuditResult.from_dict(values)
     audited = {str(name) for name in result.leakage["sensitive"] if " & " not in str(name)}
     if audited != set(card["veil"]["hides"]):
-        raise InputError("This audit is of other columns than those that the release hides. Nothing was written.")
+        raise InputError("This audit is of other columns than the release hides. Nothing was written.")
     return {**card, "audit": {"valid": result.valid, "verdict": result.verdict(), "profile": result.settings["profile"],
                               "leakage": values["leakage"]}}  # fmt: skip
 
 
 def with_certificate(card: dict[str, Any], values: dict[str, Any], seals: Ledger) -> dict[str, Any]:
-    """The card with what is certified; the certificate must be of the veil that made this release, and ours."""
+    """The card with a certificate, which must be of the veil that made this release, and ours."""
     _refuse_foreign(card, values, "veil", "certificate", seals)
     certificate = Certificate.from_dict({k: v for k, v in values.items() if k not in ("subject", "seal")})
     return {**card, "certificate": {"text": str(certificate), "bound": certificate.rounded,
@@ -198,7 +198,7 @@ def with_certificate(card: dict[str, Any], values: dict[str, Any], seals: Ledger
 
 
 def _refuse_foreign(card: dict[str, Any], values: dict[str, Any], what: str, of: str, seals: Ledger) -> None:
-    """An audit or certificate says of what it is, by SHA-256, and carries the seal of the ledger."""
+    """Reject an audit or certificate that does not name this subject by SHA-256, or lacks the ledger's seal."""
     subject = values.get("subject")
     if not isinstance(subject, dict) or subject.get(what) != card[what]["sha256"]:
         raise InputError(f"This {of} is not of the {what} that the card is about. Nothing was written.")
@@ -220,7 +220,7 @@ def card_text(card: dict[str, Any]) -> str:
         else f"Censored copies of {release['rows']:,} images ({_md(release['images'])}).",
         f"It hides **{_md(' & '.join(veil['hides']))}**. Made by fairveil {_md(card['versions']['fairveil'])}.",
         "",
-        *(f"**WARNING: this release does not keep the word of its veil.** {_md(text)}\n"
+        *(f"**WARNING: this release contradicts its veil.** {_md(text)}\n"
           for text in release["contradicts_the_veil"]),
         "## What was done",
         "",
@@ -228,7 +228,7 @@ def card_text(card: dict[str, Any]) -> str:
         f"- Held out in fitting: {held['mean']:.4g}, at most {_bound(held)} with confidence {held['confidence']:.3g} "
         f"({held['rows']:,} rows).",
         f"- In this file, as written: {_number(measured['total'])} ({measured['rows_measured']:,} rows measured).",
-        f"- Encoder: {_md(veil['architecture'])}, {'shown S' if veil['sees_sensitive'] else 'not shown S'}. "
+        f"- Encoder: {_md(veil['architecture'])}, {'sees S' if veil['sees_sensitive'] else 'does not see S'}. "
         f"Row order: {_md(release['order'])}. Randomness: {_md(release['randomness'])}.",
         f"- Earlier releases of these rows: {earlier['count']}.",
     ]  # fmt: skip
@@ -237,10 +237,10 @@ def card_text(card: dict[str, Any]) -> str:
     if earlier["together"]:
         lines.append(f"- All of them together: {_md(earlier['together']['text'])}")
     if release["formulas_neutralised"]:
-        lines.append(f"- {_md(release['formulas_neutralised'])} cells that a spreadsheet would run have an apostrophe "
-                     "in front.")  # fmt: skip
+        lines.append(f"- {_md(release['formulas_neutralised'])} cells that a spreadsheet would execute start with "
+                     "an apostrophe.")  # fmt: skip
     for name, count in release["numbers_moved_into_range"].items():
-        lines.append(f"- {_md(name)}: {_md(count)} numbers lay beyond the schema's range and were moved to its end.")
+        lines.append(f"- {_md(name)}: {_md(count)} numbers were outside the schema's range and were clipped.")
     lines += [f"- {_md(text)}" for text in release["warnings"]]
     if release["columns"]:
         lines += ["", "| column | role | kind |", "|---|---|---|"]
@@ -270,10 +270,10 @@ def _bound(held: dict[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "not told" if value is None else f"{value:.4g}"
+    return "not reported" if value is None else f"{value:.4g}"
 
 
 def _md(text: str) -> str:
-    """Names come from data: nothing in them is markup, nor does it steer a terminal."""
+    """Escape names, which come from data: they must not act as markup or control a terminal."""
     plain = "".join(letter if letter.isprintable() else " " for letter in text)
     return " ".join(plain.translate(_MARKS).split())

@@ -12,7 +12,7 @@ from fairveil.workflows.sources import open_source
 def release_file(
     source: str | Path, veil: str | Path, target: str | Path, options: Options, labels: str | Path | None = None
 ) -> dict[str, Any]:
-    """Write a censored copy of a table or a folder of images, and its card; gives the card back."""
+    """Write a censored copy of a table or a folder of images, and its card; returns the card."""
     source, veil, target = Path(source), Path(veil), Path(target)
     labels = None if labels is None else Path(labels)
     encoder = open_veil(veil)
@@ -28,7 +28,7 @@ def release_file(
 
 
 def _refuse_overwriting(source: Path, veil: Path, target: Path, labels: Path | None) -> None:
-    """None of what is written may replace what is read."""
+    """Reject outputs that would overwrite an input."""
     card = card_path(target)
     refuse_overwriting(
         {"release": target, "card": card, "card's text": card.with_suffix(".md")},

@@ -1,4 +1,4 @@
-"""The end of every release: into the ledger, onto the card, and only then under its name."""
+"""The final steps of a release: enter it into the ledger, write its card, and rename it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ from fairveil.workflows.release.job import Options, ReleaseSummary
 from fairveil.workflows.release.ledger import Entry, Ledger
 from fairveil.workflows.release.sketch import Sketch
 
-#: Called when a release is complete and has not yet its name: what it raises stops the release.
+#: Called when a release is complete but not yet renamed: an exception stops the release.
 BeforeNaming = Callable[[ReleaseSummary], None]
 
 
@@ -16,12 +16,12 @@ def hand_over(
     told: ReleaseSummary, sketch: Sketch, finished: Path, target: Path, ledger: Ledger, name: str, plan: str,
     options: Options, what: str, before_naming: BeforeNaming,
 ) -> None:  # fmt: skip
-    """Enter a finished release into the ledger and give it its name; if either fails, neither has happened.
+    """Enter a finished release into the ledger and rename it; if either fails, neither takes effect.
 
     name, plan: of the release in the ledger. what: "rows" or "images", for messages.
     """
     try:
-        # From here on nobody else enters a release: what is on the card is so when the file gets its name.
+        # From here on no other process can enter a release: the card is still correct when the file gets its name.
         with ledger.locked():
             told.overlap, told.earlier_releases = ledger.earlier(sketch, name)
             if not options.again:

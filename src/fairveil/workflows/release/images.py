@@ -30,7 +30,7 @@ from fairveil.workflows.release.ledger import Ledger
 from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest
 from fairveil.workflows.release.workspace import is_unfinished, workspace
 
-#: The time of every released file.
+#: The modification time of every released file.
 _TIME = 946_684_800  # 2000-01-01
 _ORDER = "order"
 
@@ -47,7 +47,7 @@ class ImageJob:
     options: Options
 
     def plan(self, names: list[str]) -> dict[str, object]:
-        """What must be the same for a later run to resume this one."""
+        """What must be unchanged for a later run to resume this one."""
         return {
             "images": folder_digest(self.source, names),
             "labels": None if self.labels is None else sha256_of(self.labels),
@@ -66,7 +66,7 @@ def release_images(job: ImageJob, before_naming: BeforeNaming) -> ReleaseSummary
     if job.encoder.veil_.sees_sensitive and job.labels is None:
         raise InputError("This encoder sees S: pass --labels, a table with the columns 'file' and S.")
     if job.options.person is not None:
-        raise InputError("--person is for tables: of images, each is drawn for itself.")
+        raise InputError("--person is for tables: every image is drawn independently.")
     refuse_unmet(job.encoder, job.options)
     names = image_names(job.source)
     refuse_few(len(names), job.options, "images")
@@ -112,9 +112,9 @@ def _write(
 def _draw_images(
     job: ImageJob, names: list[str], order: np.ndarray, finished: Path, ledger: Ledger, own: str
 ) -> tuple[Sketch, float, int, Hashes]:
-    """Draw every image that is not there yet.
+    """Draw every image that does not exist yet.
 
-    Gives the sketch of the originals, the squares and the number of changed images, and the hash of each original.
+    Returns the sketch of the originals, the squares and the number of changed images, and the hash of each original.
     """
     veil, schema = job.encoder.veil_, job.encoder.veil_.schema
     assert isinstance(schema, ImageSchema)
@@ -133,7 +133,7 @@ def _draw_images(
             if start == 0 and not job.options.again:
                 ledger.refuse_repeated(sketch, own, "images")
             targets = [finished / f"{start + i + 1:0{digits}d}.png" for i in range(len(some))]
-            if all(path.is_file() for path in targets):  # drawn before the interruption: never drawn again
+            if all(path.is_file() for path in targets):  # drawn before an interruption: never redrawn
                 released = read_images(finished, [path.name for path in targets], expected=original.shape[1:3])
             else:
                 secret = None
@@ -151,7 +151,7 @@ def _draw_images(
 
 
 def _saved(released: np.ndarray, targets: list[Path]) -> np.ndarray:
-    """Save images; those that were drawn before the interruption stay as they are, and are given back so."""
+    """Save images; those drawn before an interruption are kept, and returned as they are."""
     for i, path in enumerate(targets):
         if path.is_file():
             released[i] = read_images(path.parent, [path.name], expected=released.shape[1:3])[0]
@@ -161,12 +161,12 @@ def _saved(released: np.ndarray, targets: list[Path]) -> np.ndarray:
 
 
 def _order(job: ImageJob, count: int, folder: Path) -> np.ndarray:
-    """Of which image each released one is a copy; drawn once, kept for a later run."""
+    """The index of the original of each released image; drawn once, stored for a later run."""
     path = folder / _ORDER
     if path.exists():
         order = np.fromfile(path, dtype=np.int64)
         if not np.array_equal(np.sort(order), np.arange(count)):
-            raise InputError("The interrupted work is damaged. Leave --resume out to start again.")
+            raise InputError("The interrupted work is damaged. Omit --resume to start again.")
         return order
     order = np.arange(count)
     if not job.options.keep_order:
@@ -177,7 +177,7 @@ def _order(job: ImageJob, count: int, folder: Path) -> np.ndarray:
 
 
 def _save(path: Path, image: np.ndarray) -> None:
-    """Pixels and nothing else: no EXIF, no text, no time."""
+    """Only pixels: no EXIF, no text, no time."""
     from PIL import Image
 
     buffer = io.BytesIO()

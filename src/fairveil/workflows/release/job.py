@@ -1,4 +1,4 @@
-"""One release of a table: what is asked for, what it tells of itself, and what can be known before a row is read."""
+"""One release of a table: its options, its summary, and the checks before a row is read."""
 
 import hashlib
 import json
@@ -25,29 +25,29 @@ from fairveil.veil import Veil
 from fairveil.workflows.reading import NULL_WORDS, TableFile
 from fairveil.workflows.writing import is_formula
 
-#: Copies of a batch that are in memory at once while it is encoded, drawn and decoded (measured, rounded up).
+#: Copies of a batch in memory at once while it is encoded, drawn and decoded (measured, rounded up).
 _COPIES = 8
 _MOST_BATCH, _LEAST_BATCH = 65_536, 1024
 _MOST_BUCKETS = 1024
-#: Unfinished work of another format cannot be gone on with.
+#: Unfinished work of another format cannot be resumed.
 PLAN_FORMAT = 3
-#: Releases of fewer rows need a word; of fewer than the second number, figures of single rows are not told.
+#: Releases of fewer rows need a confirmation; below the second number, figures of single rows are not reported.
 FEWEST_RELEASED, FEWEST_TOLD = 50, 200
-#: A release with less than this share of the distortion, or of the changed rows, that its veil promises is refused.
+#: A release is refused if it has less than this share of its veil's stated distortion or changed rows.
 _LEAST_OF_PROMISED = 0.5
-#: Of a released cell in memory, about.
+#: Approximate bytes of a released cell in memory.
 _CELL_BYTES = 24
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a file is released.
+    """The options of a release.
 
-    keep_order: rows stay where they stand, which tells what their order tells. again: rows that were released before
-    may be released once more. seed: draws can be repeated, and undone by whoever knows it; for tests. memory: megabytes
-    for batches and buckets. remember_order: keep the private order of the rows in the ledger, for audits.
-    person: a column that says whose row it is: equal rows of one person are drawn alike. few_rows: release a table of
-    very few rows. unverified: write what was drawn even if it contradicts what the veil promises.
+    keep_order: rows keep their order, which may reveal information. again: allow rows that were released before to be
+    released once more. seed: makes draws reproducible, and reversible by anyone who knows it; for tests. memory:
+    megabytes for batches and buckets. remember_order: store the private order of the rows in the ledger, for audits.
+    person: a column that identifies the person of a row: equal rows of one person get the same draw. few_rows: allow a
+    release of very few rows. unverified: write the release even if it contradicts what the veil states.
     """
 
     keep_order: bool = False
@@ -65,12 +65,12 @@ class Options:
 
 @dataclass
 class ReleaseSummary:
-    """What a release tells of itself.
+    """The summary of a release.
 
-    distortion: the mean of all rows as written, by kind of column; empty if it cannot be counted. floor: of a few rows,
-    what of it no draw has a part in. changed: the share of
-    the rows in which a category or a bin is another one. original: a keyed digest of the input rows in their order.
-    warnings: what the curator should know. contradictions: in what it does not keep the veil's word.
+    distortion: the mean over all rows as written, by kind of column; empty if it cannot be measured. floor: for few
+    rows, the part of it that does not depend on the draw. changed: the share of rows in which a category or a bin
+    changed. original: a keyed digest of the input rows in their order. warnings: for the curator. contradictions: where
+    the release contradicts its veil.
     """
 
     rows: int = 0
@@ -88,18 +88,18 @@ class ReleaseSummary:
 
     @property
     def total(self) -> float | None:
-        """The distortion of all kinds of column."""
+        """The distortion summed over kinds of column."""
         return sum(self.distortion.values()) if self.distortion else None
 
 
 def open_veil(path: str | Path) -> FairEncoder:
-    """A veil that releases data."""
+    """Open a veil that releases data."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"There is no veil {path}." if not path.exists() else f"{path} is not a veil file.")
     encoder = load(path)
     if not isinstance(encoder, FairEncoder):
-        raise InputError(f"{path.name} is a classifier. It predicts; it releases no data.")
+        raise InputError(f"{path.name} is a classifier, which makes predictions and does not release data.")
     return encoder
 
 
@@ -127,37 +127,37 @@ class Job:
 
     @cached_property
     def codec(self) -> Codec:
-        """How tables become tensors."""
+        """The codec between tables and tensors."""
         return Codec(self.schema, self.veil.handle_unknown)
 
     def encoded(self, table: pa.Table) -> EncodedRows:
-        """The rows of a batch as the encoder sees them."""
+        """The rows of a batch, encoded."""
         return self.codec.encode_rows(table.select([column.name for column in self.schema.seen]))
 
     @cached_property
     def secret_names(self) -> list[str]:
-        """The sensitive columns that the encoder must see."""
+        """The sensitive columns that the encoder needs."""
         return [column.name for column in self.veil.sensitive.columns] if self.veil.sees_sensitive else []
 
     @cached_property
     def released_names(self) -> list[str]:
-        """What is written."""
+        """The columns written."""
         return [column.name for column in self.schema.released]
 
     @cached_property
     def columns(self) -> list[str]:
-        """What is read of the input."""
+        """The columns read from the input."""
         person = [] if self.options.person is None else [self.options.person]
         return list(dict.fromkeys([*self.released_names, *self.secret_names, *self.sensitive_names, *person]))
 
     @cached_property
     def sensitive_names(self) -> list[str]:
-        """The sensitive columns that the input holds, whether the encoder sees them or not."""
+        """The sensitive columns in the input, whether the encoder sees them or not."""
         return [column.name for column in self.veil.sensitive.columns if column.name in self.source.names]
 
     @cached_property
     def held_as(self) -> dict[str, str]:
-        """What each column of a CSV file holds."""
+        """How each column of a CSV file is parsed."""
         known = {column.name: column.held_as for column in (*self.schema.columns, *self.veil.sensitive.columns)}
         passed = {column.name for column in self.schema.columns if column.role == "pass" and column.type is None}
         plain = {*passed, self.options.person} - set(self.secret_names)
@@ -165,19 +165,19 @@ class Job:
 
     @cached_property
     def workers(self) -> int:
-        """Batches that are drawn at the same time."""
+        """Number of batches drawn at the same time."""
         return self.options.workers or max(1, min(os.cpu_count() or 1, 8))
 
     @cached_property
     def batch_rows(self) -> int:
-        """Rows of a batch: as many as the memory holds for all workers."""
+        """Rows per batch: as many as fit the memory for all workers."""
         bytes_each = 4 * max(self.schema.layout.width, 1) * _COPIES
         rows = self.options.memory * 2**20 // 2 // (bytes_each * self.workers)
         return int(min(max(rows, _LEAST_BATCH), _MOST_BATCH))
 
     @cached_property
     def buckets(self) -> int:
-        """Into how many parts of the output rows are dealt, so that one fits the memory."""
+        """Number of buckets that rows are dealt to, so that one bucket fits the memory."""
         if self.options.keep_order:
             return 1
         expected = _CELL_BYTES * len(self.columns) * self.source.expected
@@ -185,13 +185,13 @@ class Job:
 
     @cached_property
     def distortion(self) -> Distortion | None:
-        """How far released rows are from the originals; None if the encoder was fitted with a function of its own."""
+        """The distortion measure; None if the encoder was fitted with a custom function."""
         named = self.encoder.distortion
         known = isinstance(named, str) and named != CUSTOM
         return make_distortion(named, self.schema.layout, "sampled") if known else None
 
     def plan(self) -> dict[str, Any]:
-        """What must be the same for a later run to resume this one; the rows are compared part by part."""
+        """What must be unchanged for a later run to resume this one; the rows are compared part by part."""
         return {
             "columns": list(self.source.names),
             "veil": sha256_of(self.veil_path),
@@ -206,18 +206,18 @@ class Job:
 
 
 def random_source(options: Options, *place: int) -> ByteSource:
-    """The randomness of one batch or bucket: the operating system's, unless a seed was asked for."""
+    """The randomness of one batch or bucket: the operating system's, unless a seed was given."""
     if options.seed is None:
         return SystemRandom()
     return KeyedStream(b"fairveil release", *map(whole_number_bytes, (options.seed, *place)))
 
 
 def contradictions(told: ReleaseSummary, encoder: FairEncoder) -> list[str]:
-    """In what a release does not keep the word of its veil: more distortion than the budget, or far less movement.
+    """Where a release contradicts its veil: more distortion than the budget, or far fewer changes.
 
-    A veil is a file, and may be forged; and rows may be unlike those it was fitted on. Of a few rows only what no draw
-    has a part in is looked at. Figures of what was drawn are those of single rows, and to hand on only draws that
-    please would tell what was drawn.
+    A veil is a file and may be forged, and rows may differ from those it was fitted on. For few rows only the part that
+    does not depend on the draw is checked: other figures describe single rows, and publishing only favourable draws
+    would reveal information about them.
     """
     found = []
     held = encoder.distortion_
@@ -231,33 +231,33 @@ def contradictions(told: ReleaseSummary, encoder: FairEncoder) -> list[str]:
             for name, limit in limits.items() if spent.get(name, 0.0) > limit
         ]  # fmt: skip
         if not few and told.total is not None and told.total < _LEAST_OF_PROMISED * held.mean:
-            found.append(f"Its distortion is {told.total:.4g}, where the veil promises about {held.mean:.4g}.")
+            found.append(f"Its distortion is {told.total:.4g}, but the veil states about {held.mean:.4g}.")
     if not few and told.changed is not None and held.changed is not None:
         error = math.sqrt(held.changed * (1.0 - held.changed) / told.rows)
         if told.changed == 0.0 or told.changed < _LEAST_OF_PROMISED * held.changed - 4.0 * error:
-            found.append(f"{100 * told.changed:.1f} % of its rows are changed, where the veil promises about "
+            found.append(f"{100 * told.changed:.1f} % of its rows are changed, but the veil states about "
                          f"{100 * held.changed:.1f} %.")  # fmt: skip
     return found
 
 
 def refuse_contradictions(told: ReleaseSummary, encoder: FairEncoder, options: Options) -> None:
-    """Stop a release that does not keep the veil's word, unless that was asked for."""
+    """Raise for a release that contradicts its veil, unless `unverified` is set."""
     told.contradictions = contradictions(told, encoder)
     if told.contradictions and not options.unverified:
         raise InputError([
             *told.contradictions,
-            "Nothing was written. These rows are unlike those the veil was fitted on, or the veil is not what it says. "
+            "Nothing was written. These rows differ from those the veil was fitted on, or the veil is forged. "
             "Fit a veil to them, or pass --unverified: the card then says so.",
         ])  # fmt: skip
 
 
 def refuse_few(rows: int, options: Options, what: str) -> None:
-    """Stop a release of so few rows that what is known of it tells of single ones."""
+    """Raise for a release of so few rows that its figures would reveal single rows."""
     if rows < FEWEST_RELEASED and not options.few_rows:
         raise InputError(
-            f"There are {rows} {what}, fewer than {FEWEST_RELEASED}. Whoever knows who is in so small a release learns "
-            "from it about single people. Release more rows together, or pass --few-rows to release them all the same. "
-            "Nothing was written."
+            f"There are {rows} {what}, fewer than {FEWEST_RELEASED}. Such a small release can reveal single "
+            "people to anyone who knows who is in it. Release more rows together, or pass --few-rows to release them "
+            "anyway. Nothing was written."
         )
 
 
@@ -266,7 +266,7 @@ def _kind(name: str) -> str:
 
 
 def plan_digest(plan: dict[str, Any]) -> str:
-    """What was asked for, as one number: a release that is there is known by it."""
+    """A digest of the plan, by which a finished release is recognised."""
     return hashlib.sha256(json.dumps({**plan, "private": None}).encode()).hexdigest()
 
 
@@ -278,7 +278,7 @@ def refuse_unmet(encoder: FairEncoder, options: Options) -> None:
 
 
 def check_release(job: Job) -> None:
-    """Everything that can be known before a row is read; all problems at once."""
+    """Check everything that can be checked before a row is read; reports all problems at once."""
     if job.encoder.release != "sampled":
         raise InputError(
             "This veil releases probabilities, which carry S in their fine structure. Fit one with release='sampled'."
@@ -286,7 +286,7 @@ def check_release(job: Job) -> None:
     refuse_unmet(job.encoder, job.options)
     file = job.source.path.name
     missing = [name for name in job.columns if name not in job.source.names]
-    # Where columns are missing the first line may be no header but data: then its cells are not shown.
+    # If columns are missing, the first line may be data instead of a header: then its cells are not shown.
     problems = [
         f"Column {f'number {i + 1}' if missing else repr(name)} of {file} has no role in the veil's schema. Remove it "
         "from the file, or give it a role and fit again."

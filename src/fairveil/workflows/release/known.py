@@ -1,4 +1,4 @@
-"""A release that a ledger knows: which input row each released row is of."""
+"""A release in a ledger: which input row each released row was made from."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from fairveil.workflows.release.ledger import Entry, Ledger
 
 @dataclass(frozen=True)
 class Known:
-    """A release that a ledger knows: its entry, and of which input row each released row is."""
+    """A release in a ledger: its entry, and the index of the input row of each released row."""
 
     ledger: Ledger
     entry: Entry
@@ -23,7 +23,7 @@ class Known:
     order: NDArray[np.int64]
 
     def seal(self, result: AuditResult) -> AuditResult:
-        """The result, bound to the release that it is of."""
+        """The result, bound to its release."""
         subject = {"release": self.entry.sha256, "veil": self.ledger.veil_sha256, "original": self.entry.original}
         bound = replace(result, subject=subject)
         return replace(bound, seal=self.ledger.seal(bound.to_dict()))
@@ -32,7 +32,7 @@ class Known:
 def find_known(
     sha256: str, release: Path, original: Path, veil: str | Path | None, *, same_order: bool
 ) -> Known | None:
-    """What a ledger knows of a release; None if none does, and the caller says that it has the original's order."""
+    """The ledger's record of a release; None if there is none, and the caller states that the order is unchanged."""
     if veil is not None:
         if not Path(veil).is_file():
             raise InputError(f"There is no veil {veil}.")
@@ -48,9 +48,9 @@ def find_known(
     if same_order and not shuffled:
         return None
     raise InputError(
-        f"Which row of {release.name} belongs to which row of {original.name} is not known: released rows are "
-        "shuffled, and no ledger beside them tells their order. Name the veil with --veil; for a file whose rows "
-        "stand in the order of the original, pass --same-order."
+        f"It is unknown which row of {release.name} belongs to which row of {original.name}: released rows are "
+        "shuffled, and no ledger was found with their order. Name the veil with --veil; for a file whose rows "
+        "are in the order of the original, pass --same-order."
     )
 
 
@@ -58,7 +58,7 @@ def _with_veil(ledger: Ledger, entry: Entry, release: Path, given: str | Path | 
     beside = ledger.folder.with_name(ledger.folder.name.removesuffix(".ledger"))
     path = beside if given is None else Path(given)
     if not path.is_file() or sha256_of(path) != ledger.veil_sha256:
-        raise InputError(f"The veil with which {release.name} was made is not at {path}. Name it with --veil.")
+        raise InputError(f"The veil that made {release.name} is not at {path}. Name it with --veil.")
     order = ledger.order(entry)
     if order is None:
         raise InputError(f"The order of {release.name} was not kept (--forget-order): it cannot be audited.")

@@ -1,12 +1,12 @@
-"""What was released with a veil: a private folder beside it, so that no row is released twice by accident.
+"""The ledger of a veil's releases: a private folder next to the veil, so that no row is released twice by accident.
 
-Two releases of the same rows average the noise away. The ledger remembers a small keyed sketch of the rows of every
-release, tells how much of a new input was released before, and keeps the order in which rows were written, which an
-audit of the file needs and no one else may have. Its key also seals audits and certificates, so that nothing else is
-entered on a card.
+Two releases of the same rows allow the noise to be averaged out. The ledger stores a small keyed sketch of the rows of
+every release, reports how much of a new input was released before, and keeps the order in which rows were written,
+which an audit needs and nobody else may have. Its key also seals audits and certificates, so that nothing else is added
+to a card.
 
-A ledger belongs to a veil by the SHA-256 of the veil's content. Where it lies is noted in the user's state folder, so
-that a copy of the veil in another folder finds it too.
+A ledger belongs to a veil by the SHA-256 of the veil's content. Its location is recorded in the user's state folder, so
+that it is also found for a copy of the veil in another folder.
 """
 
 import fcntl
@@ -29,9 +29,9 @@ from fairveil._utils.atomic import PRIVATE, replacing, sha256_of, write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.workflows.release.sketch import Overlap, Sketch, overlap, same_rows
 
-#: The share of an input, beyond chance, that may have been released before without a word.
+#: The share of an input, beyond chance, that may have been released before without confirmation.
 MOST_OVERLAP = 0.02
-#: Where ledgers are noted; by default the user's state folder.
+#: Where locations of ledgers are recorded; by default the user's state folder.
 STATE_VARIABLE = "FAIRVEIL_STATE_HOME"
 _FORMAT = "fairveil-ledger-2"
 _KEY_BYTES = 16
@@ -41,9 +41,9 @@ _KEY_BYTES = 16
 class Entry:
     """One release.
 
-    release: a random name. sha256: of the file as written. plan: a digest of what was asked for. original: a keyed
-    digest of the input rows in their order. distortion: the mean of all rows as written, by kind of column; empty where
-    it was not measured. sketch, counts: the smallest hashes of the input rows and how often each occurs.
+    release: a random name. sha256: of the file as written. plan: a digest of the settings. original: a keyed digest of
+    the input rows in their order. distortion: the mean over all rows as written, by kind of column; empty if it was not
+    measured. sketch, counts: the smallest hashes of the input rows and how often each occurs.
     """
 
     release: str
@@ -58,12 +58,12 @@ class Entry:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Read what `asdict` gave."""
+        """Read the result of `asdict`."""
         return cls(**{**values, "sketch": tuple(values["sketch"]), "counts": tuple(values["counts"])})
 
 
 class Ledger:
-    """The releases of one veil, known by its SHA-256. Without the key hashes tell nothing of rows."""
+    """The releases of one veil, identified by its SHA-256. Without the key, hashes reveal nothing about rows."""
 
     def __init__(self, folder: Path, veil_sha256: str) -> None:
         self.folder = folder
@@ -72,7 +72,7 @@ class Ledger:
 
     @classmethod
     def of(cls, veil: Path) -> Self:
-        """The ledger of a veil: the folder beside it, or that of the veil of which it is a copy."""
+        """The ledger of a veil: the folder next to it, or that of the veil of which it is a copy."""
         sha256 = sha256_of(veil)
         beside = veil.absolute().with_name(f"{veil.name}.ledger")
         noted = _noted(sha256)
@@ -81,8 +81,8 @@ class Ledger:
         ledgers = [cls(folder, sha256) for folder in known] or [cls(beside, sha256)]
         if len({ledger._book["key"] for ledger in ledgers}) > 1:
             raise InputError(
-                f"Two ledgers know releases of this veil, {ledgers[0].folder} and {ledgers[1].folder}, and cannot be "
-                "compared. Use the veil that lies beside the one with the releases that count."
+                f"Two ledgers hold releases of this veil, {ledgers[0].folder} and {ledgers[1].folder}, and cannot be "
+                "compared. Use the veil next to the ledger that is valid."
             )
         first = ledgers[0]
         known_names = {entry.release for entry in first.entries}
@@ -94,7 +94,7 @@ class Ledger:
 
     @property
     def key(self) -> bytes:
-        """The secret by which rows are hashed."""
+        """The secret key for hashing rows."""
         return bytes.fromhex(self._book["key"])
 
     @property
@@ -103,20 +103,20 @@ class Ledger:
         return [Entry.from_dict(row) for row in self._book["releases"]] + self._copied
 
     def prepare(self) -> None:
-        """Make sure that entries can be written, before a row is drawn."""
+        """Check that entries can be written, before a row is drawn."""
         try:
             with self.locked():
                 write_atomic(self._book_path, json.dumps(self._book).encode(), PRIVATE)
         except OSError as error:
             raise InputError(
-                f"The ledger {self.folder} cannot be written ({error.strerror}), so it would not be known what was "
-                "released. Copy the veil to a folder of yours and release from there. Nothing was written."
+                f"The ledger {self.folder} cannot be written ({error.strerror}), so releases could not be recorded. "
+                "Copy the veil to a folder of yours and release from there. Nothing was written."
             ) from None
         _note(self.veil_sha256, self.folder)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else enters a release; what others entered before is known."""
+        """Hold the lock, so that nobody else enters a release, with all earlier entries loaded."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self._check_folder()
         lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE)
@@ -129,9 +129,9 @@ class Ledger:
             os.close(lock)
 
     def earlier(self, sketch: Sketch, own: str) -> tuple[float, int]:
-        """The share of these rows, beyond chance, that earlier releases hold, and how many releases hold some.
+        """The share of these rows, beyond chance, in earlier releases, and how many releases contain some.
 
-        own: the name of the release at hand, which may have been entered before it was interrupted.
+        own: the name of the current release, which may have been entered before it was interrupted.
         """
         others = [Sketch.of(entry.sketch, entry.counts) for entry in self.entries if entry.release != own]
         each = [Overlap(1.0, 1.0) if same_rows(sketch, other) else overlap(sketch, [other]) for other in others]
@@ -142,24 +142,24 @@ class Ledger:
         return max([together.share, *(found.share for found in each)]) if holding else 0.0, holding
 
     def refuse_repeated(self, sketch: Sketch, own: str, what: str) -> None:
-        """Stop a second release of the same rows (or images)."""
+        """Raise for a second release of the same rows (or images)."""
         share, releases = self.earlier(sketch, own)
         if releases:
             raise InputError(
                 f"About {100 * share:.0f} % of these {what} were released with this veil before. Releases of the same "
-                f"{what} average the noise away, so nothing was written. Hand on the earlier release, or pass --again: "
-                "what all of them tell together is then measured."
+                f"{what} average out the noise, so nothing was written. Publish the earlier release, or pass --again: "
+                "the leakage of all of them together is then measured."
             )
 
     def enter(self, entry: Entry) -> None:
-        """Write down a release before it gets its name. To be called while `locked`."""
+        """Record a release before it is renamed. Call it while `locked`."""
         others = [row for row in self._book["releases"] if row["release"] != entry.release]
         self._book["releases"] = [*others, asdict(entry)]
         write_atomic(self._book_path, json.dumps(self._book).encode(), PRIVATE)
 
     @contextmanager
     def order_file(self, release: str) -> Iterator[BinaryIO]:
-        """A file for the input row of each released row. It lies in the ledger from its first byte."""
+        """A file for the input row of each released row. It is written inside the ledger from the first byte."""
         with replacing(self._order_path(release), PRIVATE) as partial, partial.open("wb") as file:
             yield file
 
@@ -172,7 +172,7 @@ class Ledger:
         return next((entry for entry in self.entries if entry.sha256 == sha256), None)
 
     def order(self, entry: Entry) -> NDArray[np.int64] | None:
-        """Of which input row each released row is; None if that was not kept."""
+        """The index of the input row of each released row; None if it was not stored."""
         if not entry.shuffled:
             return np.arange(entry.rows)
         path = self._order_path(entry.release)
@@ -184,8 +184,8 @@ class Ledger:
         return order
 
     def seal(self, values: dict[str, Any]) -> str:
-        """What only the owner of this ledger can compute from plain values (without their own "seal")."""
-        plain = json.loads(json.dumps({k: v for k, v in values.items() if k != "seal"}))  # as a file would hold it
+        """A value that only the owner of this ledger can compute from plain values (without their own "seal")."""
+        plain = json.loads(json.dumps({k: v for k, v in values.items() if k != "seal"}))  # as in a file
         text = json.dumps(plain, sort_keys=True, ensure_ascii=True)
         return hmac.new(b"fairveil seal" + self.key, text.encode(), hashlib.sha256).hexdigest()
 
@@ -195,7 +195,7 @@ class Ledger:
 
     @classmethod
     def holding(cls, sha256: str, folders: Sequence[Path]) -> tuple[Self, Entry] | None:
-        """The ledger, in one of these folders or noted in the state folder, that knows a release by its content."""
+        """The ledger that contains a release with this content, in one of these folders or recorded for the user."""
         found = [path for folder in folders for path in sorted(folder.glob("*.veil.ledger"))]
         for place in dict.fromkeys([*found, *_all_noted()]):
             for book in sorted(place.glob("book-*.json")):
@@ -213,13 +213,13 @@ class Ledger:
         return self.folder / _book_name(self.veil_sha256)
 
     def _check_folder(self) -> None:
-        """Whoever could write to the ledger could lift its secrets or change what it remembers."""
+        """Anyone who could write to the ledger could read its secrets or change its records."""
         status = self.folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             raise InputError(f"The ledger {self.folder} is not a folder of yours. Find out who made it, and remove it.")
         if stat.S_IMODE(status.st_mode) & 0o077:
             raise InputError(
-                f"The ledger {self.folder} is open to others. If it is yours and nobody changed it: chmod 700 it."
+                f"The ledger {self.folder} is open to others. If it is yours and unchanged, run chmod 700 on it."
             )
 
     def _read(self) -> dict[str, Any]:
@@ -238,7 +238,7 @@ class Ledger:
             right = False
         if not right:
             raise InputError(
-                f"The ledger {self.folder.name} cannot be read. Restore it: without it nobody knows what was released."
+                f"The ledger {self.folder.name} cannot be read. Restore it: it is the only record of what was released."
             )
         return dict(book)
 
@@ -257,7 +257,7 @@ def _state_folder() -> Path | None:
 
 
 def _note(veil_sha256: str, folder: Path) -> None:
-    """Note where the ledger of a veil lies. Without a state folder that can be written, it is found beside it only."""
+    """Record the location of a veil's ledger. Without a writable state folder, it is found only next to the veil."""
     state = _state_folder()
     if state is None:
         return

@@ -1,4 +1,4 @@
-"""Parts of a release of a table: drawn rows, dealt to buckets, with what is known of them; what `--resume` keeps."""
+"""Parts of a release of a table: drawn rows, dealt to buckets, with metadata; what `--resume` reuses."""
 
 import json
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from fairveil.objectives.distortion import KINDS
 from fairveil.workflows.release.job import Options, ReleaseSummary, random_source
 from fairveil.workflows.release.sketch import Sketch, tells_rows_apart
 
-#: Where a released row stood in the input; only parts hold it.
+#: The position of a released row in the input; stored only in parts.
 PLACE = "\x00place"
-DAMAGED = "The interrupted work holds a damaged or foreign part. Leave --resume out to start again."
+DAMAGED = "The interrupted work holds a damaged or foreign part. Omit --resume to start again."
 
 
 def rows_of_bucket(paths: list[Path], bucket: int, options: Options) -> Iterator[pa.Table]:
-    """The rows of a bucket, shuffled; without shuffling part after part, so that memory holds one."""
+    """The rows of a bucket, shuffled; if not shuffled, part by part, so that only one is in memory."""
     parts = (open_part(path).get_batch(bucket) for path in paths)
     if options.keep_order:
         yield from (pa.Table.from_batches([part]).replace_schema_metadata(None) for part in parts)
@@ -28,7 +28,7 @@ def rows_of_bucket(paths: list[Path], bucket: int, options: Options) -> Iterator
 
 
 def open_part(path: Path) -> pa.ipc.RecordBatchFileReader:
-    """A part, read from the disk as it is needed."""
+    """A part, read from disk as needed."""
     try:
         return pa.ipc.open_file(pa.memory_map(str(path)))
     except (pa.ArrowException, OSError):
@@ -36,12 +36,12 @@ def open_part(path: Path) -> pa.ipc.RecordBatchFileReader:
 
 
 def metadata_of(part: pa.ipc.RecordBatchFileReader) -> dict[bytes, bytes]:
-    """What a part tells of itself."""
+    """The metadata of a part."""
     return dict(part.schema.metadata or {})
 
 
 def summarise(paths: list[Path], release: str, batch_rows: int) -> tuple[ReleaseSummary, Sketch]:
-    """What the parts tell of themselves; each must be a part of this release, in its place, with all its rows once."""
+    """Combine the metadata of all parts; each must belong to this release, at its index, with all its rows once."""
     told, sketch, sums = ReleaseSummary(), Sketch.empty(), np.zeros(2 * len(KINDS) + 2)
     digest, repeats = np.zeros(2, dtype=np.uint64), set()
     for index, path in enumerate(paths):
@@ -70,12 +70,12 @@ def summarise(paths: list[Path], release: str, batch_rows: int) -> tuple[Release
         told.floor = dict(zip(KINDS, (floor / counted).tolist(), strict=True))
     told.changed = float(changed / told.rows)
     told.warnings += [
-        f"Column {name!r} is passed on, and many rows share its values. If it says whose row it is, rows of one person "
-        f"that are drawn apart tell more than one alone: pass --person {name}." for name in sorted(repeats)
+        f"Column {name!r} is passed on, and many rows share its values. If it identifies people, several draws of a "
+        f"person reveal more than a single one: pass --person {name}." for name in sorted(repeats)
     ]  # fmt: skip
     if not tells_rows_apart(sketch):
-        told.warnings.append("Nearly all rows equal others, so that the ledger knows this whole input again, but no "
-                             "part of it. Release each row once.")  # fmt: skip
+        told.warnings.append("Nearly all rows equal others, so the ledger can recognise this complete input, but not a "
+                             "part of it. Release each row only once.")  # fmt: skip
     return told, sketch
 
 

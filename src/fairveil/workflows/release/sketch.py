@@ -1,7 +1,7 @@
-"""Which rows an input holds, in a few kilobytes: keyed hashes of what the encoder sees of them.
+"""A summary of the rows of an input in a few kilobytes: keyed hashes of their encoded values.
 
-A sketch keeps the smallest hashes of all rows, with their counts: a uniform sample of the distinct rows, the same one
-for every input. Two inputs share about as many rows as their sketches do.
+A sketch keeps the smallest hashes of all rows, with their counts: a uniform sample of the distinct rows, with the same
+selection for every input. Two inputs share about as many rows as their sketches do.
 """
 
 import math
@@ -12,11 +12,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-#: Hashes that are kept: overlaps are estimated to about 1 / sqrt of this.
+#: Number of hashes kept: overlaps are estimated to about 1 / sqrt of this.
 SIZE = 16_384
-#: Standard errors by which an overlap must exceed chance to be beyond doubt.
+#: Standard errors by which an overlap must exceed chance to be certain.
 _ERRORS = 3.0
-#: The share of the rows that must stand alone for an overlap to be told.
+#: Minimum share of unique rows for an overlap to be detectable.
 _FEWEST_ALONE = 0.02
 
 Hashes = NDArray[np.uint64]
@@ -24,14 +24,14 @@ Hashes = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Sketch:
-    """The smallest distinct hashes, in rising order, and how many rows have each."""
+    """The smallest distinct hashes, in ascending order, and how many rows have each."""
 
     hashes: Hashes
     counts: NDArray[np.int64]
 
     @classmethod
     def empty(cls) -> Self:
-        """Of no rows."""
+        """The sketch of no rows."""
         return cls(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64))
 
     @classmethod
@@ -47,7 +47,7 @@ class Sketch:
 
     @property
     def effective_rows(self) -> float:
-        """How many independent rows tell as much: rows with one hash come and go together."""
+        """The effective number of independent rows: rows with the same hash are not independent."""
         return float(self.counts.sum() ** 2 / np.square(self.counts, dtype=np.float64).sum())
 
     def upto(self, reach: np.uint64) -> "Sketch":
@@ -57,25 +57,25 @@ class Sketch:
 
     @property
     def reach(self) -> int:
-        """The largest hash up to which all rows are known."""
+        """The largest hash up to which all rows are included."""
         return int(self.hashes[-1]) if len(self.hashes) == SIZE else 2**64 - 1
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """The share of an input's rows that were there before, beyond chance; and what of it is beyond doubt."""
+    """The share of an input's rows that occurred before, beyond chance; and its lower confidence limit."""
 
     share: float
     sure: float
 
 
 def overlap(sketch: Sketch, earlier: Sequence[Sketch]) -> Overlap:
-    """How many rows of a sketch earlier inputs hold, beyond chance.
+    """How many rows of a sketch are in earlier inputs, beyond chance.
 
-    In a table of few columns many people have the same row. How often a row of somebody new is among the rows of
-    earlier inputs can be told from these alone (Good and Turing): it is 1 less the share of rows that occur once. Where
-    the new people are unlike the earlier ones, that is not so; then rows that stand alone are not found more often than
-    twice the share of rows that occur twice. Several inputs are taken together, so that a few rows from each add up.
+    In a table of few columns many people have the same row. How often a new person's row is among the rows of earlier
+    inputs can be estimated from these alone (Good and Turing): it is 1 minus the share of rows that occur once. This
+    fails if the new people differ from the earlier ones; but then unique rows are not found more often than twice the
+    share of rows that occur twice. Several inputs are combined, so that a few rows from each add up.
     """
     reach = np.uint64(min([sketch.reach, *(other.reach for other in earlier)]))
     now, before = sketch.upto(reach), sum((other.upto(reach) for other in earlier), Sketch.empty())
@@ -91,7 +91,7 @@ def overlap(sketch: Sketch, earlier: Sequence[Sketch]) -> Overlap:
 
 
 def _beyond(now: Sketch, before: Sketch, known: Hashes, repeated: float, chance: float) -> Overlap:
-    """The share of rows that are there again, if `repeated` of such rows and `chance` of others are among the known."""
+    """The share of repeated rows, if `repeated` of such rows and `chance` of others are among the known ones."""
     found = float(now.counts[np.isin(now.hashes, known)].sum() / now.counts.sum())
     error = math.sqrt(found * (1 - found) / now.effective_rows + chance * (1 - chance) / before.effective_rows)
     rest = max(repeated - chance, 1e-9)
@@ -99,22 +99,22 @@ def _beyond(now: Sketch, before: Sketch, known: Hashes, repeated: float, chance:
 
 
 def same_rows(one: Sketch, other: Sketch) -> bool:
-    """Whether two inputs hold the same rows, each as often: known even where many people are alike."""
+    """Whether two inputs hold the same rows with the same counts: detectable even where many people are alike."""
     reach = np.uint64(min(one.reach, other.reach))
     first, second = one.upto(reach), other.upto(reach)
     return np.array_equal(first.hashes, second.hashes) and np.array_equal(first.counts, second.counts)
 
 
 def tells_rows_apart(sketch: Sketch) -> bool:
-    """Whether enough rows stand alone for a repeated part of the input to be noticed."""
+    """Whether enough rows are unique for a repeated part of the input to be noticed."""
     return bool((sketch.counts == 1).sum() >= _FEWEST_ALONE * sketch.counts.sum())
 
 
 def row_hashes(codes: NDArray[np.int64], key: bytes) -> Hashes:
     """A keyed 64-bit hash of every row of codes (rows, columns): a random linear map, then a mixing step.
 
-    The map is drawn from the key, so that two rows collide with a chance of about 2^-60, and hashes of two ledgers have
-    nothing to do with each other.
+    The map is drawn from the key, so two rows collide with a probability of about 2^-60, and hashes of two ledgers are
+    unrelated.
     """
     generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "big") % 2**128))
     weights = generator.integers(0, 2**64, codes.shape[1] + 1, dtype=np.uint64) | np.uint64(1)
@@ -125,9 +125,9 @@ def row_hashes(codes: NDArray[np.int64], key: bytes) -> Hashes:
 
 
 def ordered_digest(hashes: Hashes, start: int) -> NDArray[np.uint64]:
-    """Two sums over rows that depend on every row and on its place; sums of parts of an input add up.
+    """Two sums over rows that depend on every row and its position; sums of parts of an input add up.
 
-    start: the place of the first of these rows in the input.
+    start: the position of the first of these rows in the input.
     """
     places = np.arange(start + 1, start + len(hashes) + 1, dtype=np.uint64)
     return np.array([

@@ -2,8 +2,8 @@
 
 Two passes. The first draws each batch and stores it as a part, its rows dealt at random to buckets. The second takes
 one bucket after another from all parts, shuffles its rows and writes them: together a uniform permutation of all rows,
-in the memory of one bucket. Parts are whole files, so that an interrupted release resumes without drawing any of their
-rows again.
+in the memory of one bucket. Parts are complete files, so that an interrupted release resumes without drawing any of
+their rows again.
 """
 
 import hashlib
@@ -53,16 +53,16 @@ from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest, ro
 from fairveil.workflows.release.workspace import is_unfinished, workspace
 from fairveil.workflows.writing import TableWriter, as_written
 
-#: Of a column that is passed on, the share of a batch that must share its values with others, and how many values there
-#: must be at least, for it to be taken for the name of a person.
+#: A passed column is taken for a person identifier if this share of a batch has repeated values, and if there are more
+#: distinct values than the second number.
 _REPEATED, _FEWEST_PEOPLE = 0.01, 100
-_CHANGED = "{name} is not the file of which the interrupted release was made. Leave --resume out to start again."
+_CHANGED = "{name} is not the file from which the interrupted release was made. Omit --resume to start again."
 
 
 def release_table(job: Job, before_naming: BeforeNaming) -> ReleaseSummary | None:
-    """Write a censored copy of a table. The target is complete, or as it was.
+    """Write a censored copy of a table. The target is written atomically.
 
-    None is returned if `resume` finds that the release was finished before it was interrupted.
+    Returns None if `resume` finds that the release was finished before it was interrupted.
     """
     check_release(job)
     ledger = Ledger.of(job.veil_path)
@@ -74,7 +74,7 @@ def release_table(job: Job, before_naming: BeforeNaming) -> ReleaseSummary | Non
         workspace(job.target, asked, resume=job.options.resume) as (folder, plan),
         warnings.catch_warnings(),
     ):
-        warnings.simplefilter("ignore", ClippedWarning)  # they are counted, and told on the card
+        warnings.simplefilter("ignore", ClippedWarning)  # counted, and reported on the card
         private = plan["private"]
         release = TableRelease(job, folder, ledger, str(private["release"]), bytes.fromhex(private["secret"]))
         _draw_parts(release)
@@ -83,7 +83,7 @@ def release_table(job: Job, before_naming: BeforeNaming) -> ReleaseSummary | Non
 
 @dataclass(frozen=True)
 class TableRelease:
-    """One release at work: where its parts are, what it is called, and by which secret rows of one person are drawn."""
+    """A release in progress: its parts, its name, and the secret for drawing rows of one person."""
 
     job: Job
     folder: Path
@@ -92,12 +92,12 @@ class TableRelease:
     secret: bytes
 
     def part_path(self, index: int) -> Path:
-        """Where a part is stored."""
+        """The path of a part."""
         return self.folder / f"part-{index:08d}.arrow"
 
 
 def _is_done(job: Job, ledger: Ledger, asked: dict[str, Any]) -> bool:
-    """Whether the target is a finished release of this very input."""
+    """Whether the target is a finished release of exactly this input."""
     entry = ledger.find(sha256_of(job.target)) if job.target.is_file() else None
     if entry is None or entry.plan != plan_digest(asked):
         return False
@@ -105,7 +105,7 @@ def _is_done(job: Job, ledger: Ledger, asked: dict[str, Any]) -> bool:
 
 
 def original_digest(job: Job, key: bytes) -> str:
-    """The digest of all input rows in their order, as a release of them notes it."""
+    """The digest of all input rows in their order, as recorded for a release."""
     digest = OriginalDigest(job, key)
     for table in job.source.batches(job.columns, job.held_as, job.batch_rows):
         digest.add(table)
@@ -113,14 +113,14 @@ def original_digest(job: Job, key: bytes) -> str:
 
 
 class OriginalDigest:
-    """The digest of input rows in their order, as a release of them notes it, table by table."""
+    """The digest of input rows in their order, as recorded for a release, computed table by table."""
 
     def __init__(self, job: Job, key: bytes) -> None:
         self._job, self._key, self._rows = job, key, 0
         self._total = np.zeros(2, dtype=np.uint64)
 
     def add(self, table: pa.Table) -> None:
-        """The next rows."""
+        """Add the next rows."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ClippedWarning)
             hashes = _identities(self._job, table, self._job.encoded(table), self._key)
@@ -128,12 +128,12 @@ class OriginalDigest:
         self._rows += table.num_rows
 
     def hex(self) -> str:
-        """Of all rows so far."""
+        """The digest of all rows so far."""
         return self._total.tobytes().hex()
 
 
 def _draw_parts(release: TableRelease) -> None:
-    """The first pass: draw and store every batch that is not there yet; of the others, compare the rows."""
+    """The first pass: draw and store every batch that is missing; for the others, compare the rows."""
     job = release.job
     done = {int(path.stem.removeprefix("part-")) for path in release.folder.glob("part-*.arrow")}
     total = max(1, job.source.expected)
@@ -147,7 +147,7 @@ def _draw_parts(release: TableRelease) -> None:
                 rows = job.encoded(table)
                 hashes = row_hashes(rows.codes, release.ledger.key)
                 identities = _identities(job, table, rows, release.ledger.key)
-                if index == 0 and not job.options.again:  # the same file again is refused after its first batch
+                if index == 0 and not job.options.again:  # a repeated file is rejected after its first batch
                     release.ledger.refuse_repeated(Sketch.of(hashes), release.name, "rows")
                 if index in done:
                     _refuse_changed(release, index, identities)
@@ -174,7 +174,7 @@ def _draw_parts(release: TableRelease) -> None:
 
 
 def _refuse_changed(release: TableRelease, index: int, identities: Hashes) -> None:
-    """A part that was drawn before the interruption must be of the rows that stand there now."""
+    """Raise if a part drawn before an interruption is not of the rows that are there now."""
     stored = metadata_of(open_part(release.part_path(index)))[b"rows_digest"]
     if stored != ordered_digest(identities, index * release.job.batch_rows).tobytes():
         raise InputError(_CHANGED.format(name=release.job.source.path.name))
@@ -183,8 +183,8 @@ def _refuse_changed(release: TableRelease, index: int, identities: Hashes) -> No
 def _concurrently(
     work: Callable[[tuple[int, pa.Table]], int], items: Iterator[tuple[int, pa.Table]], workers: int
 ) -> Iterator[int]:
-    """Results as they come; no more items are read ahead than there are workers."""
-    # A batch on its share of the cores: encoding and decoding do not spread over several by themselves.
+    """Yield results as they complete; no more items are read ahead than there are workers."""
+    # Each batch uses its share of the cores: encoding and decoding do not parallelise by themselves.
     threads = torch.get_num_threads()
     share = partial(torch.set_num_threads, max(1, (os.cpu_count() or 1) // workers))
     with ThreadPoolExecutor(workers, initializer=share) as pool:
@@ -205,13 +205,13 @@ def _concurrently(
 
 
 def _identities(job: Job, table: pa.Table, rows: EncodedRows, key: bytes) -> Hashes:
-    """Keyed hashes of what the encoder sees of each row and of S: an audit must be of these rows, in this order."""
+    """Keyed hashes of each row's encoded values and S: an audit must be of these rows, in this order."""
     known = [_value_codes(table[name]) for name in job.sensitive_names]
     return row_hashes(np.column_stack([rows.codes, *known]), key)
 
 
 def _value_codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """A number for each value, the same in a file of any kind."""
+    """An integer for each value, the same for files of any kind."""
     if not is_text(column.type):
         numbers = pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy(zero_copy_only=False)
         return np.ascontiguousarray(numbers + 0.0).view(np.int64)
@@ -222,7 +222,7 @@ def _value_codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def _source(release: TableRelease, table: pa.Table, rows: EncodedRows, index: int) -> ByteSource:
-    """Where the draws of a batch come from; with `person`, equal rows of one person are drawn alike."""
+    """The random source of a batch; with `person`, equal rows of one person get the same draw."""
     job = release.job
     if job.options.person is None:
         return random_source(job.options, 0, index)
@@ -239,7 +239,7 @@ def _source(release: TableRelease, table: pa.Table, rows: EncodedRows, index: in
 
 
 def _nobody(options: Options, place: int) -> bytes:
-    """A name for a row without one: a person of its own."""
+    """A unique identifier for a row without a person."""
     return b"\x00" + (os.urandom(16) if options.seed is None else whole_number_bytes(place))
 
 
@@ -283,15 +283,15 @@ def _draw_part(
 
 
 def _measured(job: Job, rows: EncodedRows, values: Tensor) -> NDArray[np.float64]:
-    """Sums over rows as written: the distortion by kind, how many rows were counted, how many are changed; and of a few
-    rows what no draw has a part in.
+    """Sums over rows as written: the distortion by kind, the numbers of measured and of changed rows; and for few rows
+    the part that does not depend on the draw.
     """
     layout = job.schema.layout
     grouped = layout.grouped if layout.group_width else slice(None)
     changed = float((values[:, grouped] != rows.x[:, grouped]).any(dim=1).sum())
     if job.distortion is None:
         return np.array([0.0] * len(KINDS) + [0.0, changed, 0.0, 0.0])
-    # A kept number is released to its last digit, which a tensor does not hold.
+    # A kept number is released exactly, while a tensor rounds it.
     written = torch.where(torch.from_numpy(layout.kept), rows.original, values) if layout.kept.any() else values
     parts = job.distortion.realised(ReleasedBatch(written, written[..., layout.grouped]), rows.original)
     floor = [0.0] * len(KINDS)
@@ -301,7 +301,7 @@ def _measured(job: Job, rows: EncodedRows, values: Tensor) -> NDArray[np.float64
 
 
 def _repeats(job: Job, table: pa.Table) -> list[str]:
-    """Columns that are passed on, and of which many rows of a batch share a value: several rows of one person?"""
+    """Passed columns of which many rows of a batch share a value: possibly several rows of one person."""
     if job.options.person is not None:
         return []
     found = []
@@ -314,7 +314,7 @@ def _repeats(job: Job, table: pa.Table) -> list[str]:
 
 
 def _clipped(job: Job, table: pa.Table) -> dict[str, int]:
-    """How many numbers of each column lie beyond the schema's range."""
+    """How many numbers of each column lie outside the schema's range."""
     found = {}
     for column in job.schema.layout.numbers:
         values = table[column.name].to_numpy(zero_copy_only=False).astype(np.float64)
@@ -327,7 +327,7 @@ def _clipped(job: Job, table: pa.Table) -> dict[str, int]:
 
 
 def _gather(release: TableRelease, before_naming: BeforeNaming, digest: str) -> ReleaseSummary:
-    """The second pass: bucket after bucket in a random order, then the ledger, then the name."""
+    """The second pass: write bucket after bucket in random order, then update the ledger, then rename."""
     job, ledger = release.job, release.ledger
     paths = sorted(release.folder.glob("part-*.arrow"))
     told, sketch = summarise(paths, release.name, job.batch_rows)

@@ -1,4 +1,4 @@
-"""What several releases of the same rows tell together."""
+"""The joint leakage of several releases of the same rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,20 +13,20 @@ from fairveil.data.kinds import joint_labels
 from fairveil.workflows.release.job import Job
 from fairveil.workflows.sampling import sample_rows
 
-#: Rows on which several releases together are attacked.
+#: Maximum and minimum rows for attacking several releases together.
 _MOST_ATTACKED = 20_000
 _FEWEST_ATTACKED = 200
 
 
 def together(job: Job, releases: int) -> dict[str, Any] | None:
-    """What a fresh attacker finds of S in one release, and in so many releases of the same rows side by side.
+    """Accuracy of a fresh attacker on S from one release, and from this many releases of the same rows together.
 
-    The attacker is granted that they know which rows belong together. Draws of different releases are independent given
-    the rows, so fresh draws stand for the earlier ones.
+    The attacker is assumed to know which rows belong together. Draws of different releases are independent given the
+    rows, so fresh draws can replace the earlier ones.
     """
     names = [column.name for column in job.veil.sensitive.columns]
     if any(name not in job.source.names for name in names):
-        return {"text": "not measured, because the input does not hold S.", "releases": releases}
+        return {"text": "not measured, because the input does not contain S.", "releases": releases}
     columns = [*job.columns, *(name for name in names if name not in job.columns)]
     table, _ = sample_rows(job.source, columns, job.held_as, _MOST_ATTACKED, seed=0)
     if table.num_rows < _FEWEST_ATTACKED:
@@ -36,8 +36,8 @@ def together(job: Job, releases: int) -> dict[str, Any] | None:
     half = np.random.default_rng(0).permutation(table.num_rows)
     found = [_found(frames, truth, half) for frames in ([drawn[0]], drawn)]
     text = (
-        f"a fresh attacker with one release guesses {' & '.join(names)} right in {100 * found[0]:.1f} % of "
-        f"{table.num_rows // 2:,} rows, with all {releases} side by side in {100 * found[1]:.1f} %."
+        f"a fresh attacker predicts {' & '.join(names)} from one release in {100 * found[0]:.1f} % of "
+        f"{table.num_rows // 2:,} rows, and from all {releases} together in {100 * found[1]:.1f} %."
     )
     return {"text": text, "releases": releases, "one": found[0], "all": found[1]}
 

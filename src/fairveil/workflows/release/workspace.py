@@ -1,7 +1,7 @@
-"""Unfinished work: a hidden folder beside the target, held by one process, with which a later run can go on.
+"""Unfinished work: a hidden folder next to the target, locked by one process, which a later run can resume.
 
-The folder may lie where others can write. It is opened once, without following links, and used only if it is ours; what
-is deleted in it is deleted by names that we give, relative to the open folder.
+Others may have write access to the folder's location. It is opened once, without following links, and used only if it
+is ours; files in it are deleted only by our own names, relative to the open folder.
 """
 
 import fcntl
@@ -27,10 +27,10 @@ _OWN_IMAGES = re.compile(rf"\d+\.png|{_PARTIAL}")
 
 @contextmanager
 def workspace(target: Path, plan: dict[str, Any], *, resume: bool) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The folder in which `target` is prepared, and the plan by which it is done.
+    """The folder in which `target` is prepared, and the plan for it.
 
-    plan: what is to be done, as plain values. With `resume`, a folder of an interrupted run is kept if its plan says
-    the same; values under the key "private" are those of the interrupted run. When the block ends well, or with an
+    plan: the settings, as plain values. With `resume`, the folder of an interrupted run is reused if its plan is the
+    same; values under the key "private" are those of the interrupted run. When the block succeeds, or fails with an
     error that a retry cannot fix, the folder is removed; after any other interruption it stays for `resume`.
     """
     folder = _folder(target)
@@ -43,8 +43,8 @@ def workspace(target: Path, plan: dict[str, Any], *, resume: bool) -> Iterator[t
             write_atomic(folder / _PLAN, json.dumps(plan).encode(), PRIVATE)
         elif {**kept, "private": None} != {**json.loads(json.dumps(plan)), "private": None}:
             raise InputError(
-                f"The interrupted work for {target.name} was done with other settings or another input. Repeat it as "
-                "it was, or leave --resume out to start again."
+                f"The interrupted work for {target.name} was done with other settings or another input. Use the same "
+                "settings and input, or omit --resume to start again."
             )
         try:
             yield folder, kept
@@ -56,14 +56,14 @@ def workspace(target: Path, plan: dict[str, Any], *, resume: bool) -> Iterator[t
 
 @contextmanager
 def _held(folder: Path, target: Path) -> Iterator[int]:
-    """The open folder, in which nobody else works."""
+    """Open the folder and hold its lock."""
     while True:
         opened = _opened(folder)
         try:
             try:
                 lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE, dir_fd=opened)
             except FileNotFoundError:
-                continue  # removed in between by whoever held it
+                continue  # removed in between by its holder
             try:
                 _lock(lock, target)
                 if _is_current(lock, folder / _LOCK):
@@ -80,25 +80,25 @@ def _lock(descriptor: int, target: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise InputError(f"Another process is writing {target.name} at this moment. Nothing was written.") from None
+        raise InputError(f"Another process is writing {target.name} now. Nothing was written.") from None
 
 
 def _opened(folder: Path) -> int:
-    """The folder, made if it is not there; refused unless it is a folder of our own."""
+    """Open the folder, creating it if necessary; raise unless it is a folder of our own."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         raise InputError(
-            f"{folder.name} stands where unfinished work is kept, and is a link or not a folder. Nothing in it was "
+            f"{folder.name} is where unfinished work is kept, but it is a link or not a folder. Nothing in it was "
             "touched. Find out who made it, remove it, and run again."
         ) from None
     status = os.fstat(opened)
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:
         os.close(opened)
         raise InputError(
-            f"The folder {folder.name} belongs to somebody else, or others may write to it. Nothing in it was touched. "
+            f"The folder {folder.name} belongs to somebody else, or others can write to it. Nothing in it was touched. "
             "Find out who made it, remove it, and run again."
         )
     return opened
@@ -121,7 +121,7 @@ def _is_current(descriptor: int, path: Path) -> bool:
 
 
 def _remove_partials(target: Path) -> None:
-    """What a killed process was writing for this target: the release itself and its card."""
+    """Remove what a killed process was writing for this target: the release itself and its card."""
     names = (target.name, f"{target.name}.card.json", f"{target.name}.card.md")
     for rest in target.parent.glob(".*.partial"):
         if any(is_partial(rest.name, name) for name in names):
@@ -146,15 +146,15 @@ def _folder(target: Path) -> Path:
 
 
 def _remove(folder: Path, opened: int) -> None:
-    """The plan first: what is left of a folder without one is never gone on with."""
+    """Remove the plan first: a folder without a plan is never resumed."""
     _unlink(_PLAN, opened)
     _clear(opened, _OWN_NAMES)
-    with suppress(OSError):  # what somebody else put there is not ours to delete
+    with suppress(OSError):  # files of others are not ours to delete
         folder.rmdir()
 
 
 def _clear(opened: int, own: re.Pattern[str], keep: str = "") -> None:
-    """Delete files by the names that we give, and the folder of finished images."""
+    """Delete files with our own names, and the folder of finished images."""
     for name in os.listdir(opened):
         if name == keep or not own.fullmatch(name):
             continue
