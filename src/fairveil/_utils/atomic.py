@@ -1,4 +1,4 @@
-"""Atomic file writes: a file is written under a temporary name beside the target, synced, then renamed."""
+"""Atomic file writes: a file is written under a temporary name next to the target, synced, then renamed."""
 
 import hashlib
 import os

@@ -250,7 +250,7 @@ def _recipe(
 def _inspected(found: "workflows.Inspection") -> Table:
     secret = " & ".join(found.sensitive)
     caption = f"{found.rows:,} rows." + (
-        f" 'tells S': how often {secret} is guessed right from this column alone; guessing is right in "
+        f" 'tells S': the accuracy of predicting {secret} from this column alone; the majority class has "
         f"{100 * found.majority:.1f} %." if found.majority is not None else ""
     )  # fmt: skip
     # As `Text`: names come from the data and are not markup.

@@ -95,7 +95,7 @@ def _index(folder: Path, names: Sequence[str], made: dict[str, Page], absent: di
     lines = [
         "# The paper's experiments", "",
         f"Made by `fairveil reproduce all --profile {profile}` in {seconds / 60:.0f} minutes on {machine()}. Each page "
-        "has its figures, its tables with the paper's numbers beside ours, and its settings.", "",
+        "has its figures, its tables with the paper's numbers next to ours, and its settings.", "",
     ]  # fmt: skip
     for name in names:
         if name in absent:

@@ -246,7 +246,7 @@ def refuse_contradictions(told: ReleaseSummary, encoder: FairEncoder, options: O
     if told.contradictions and not options.unverified:
         raise InputError([
             *told.contradictions,
-            "Nothing was written. These rows differ from those the veil was fitted on, or the veil is forged. "
+            "Nothing was written. The rows differ from those the veil was fitted on, or the veil is not what it says. "
             "Fit a veil to them, or pass --unverified: the card then says so.",
         ])  # fmt: skip
 
