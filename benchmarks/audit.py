@@ -1,6 +1,8 @@
 """Whether the audit can be believed: power, false alarms, known truths, coverage of certificates. `make audit`.
 
 python benchmarks/audit.py power      planted leaks of five points at 10,000 rows: how often each is found (100 runs)
+python benchmarks/audit.py leaks      leaks of many kinds (leaks.py), at five points and at 100 %: ten runs each
+python benchmarks/audit.py alarms     tables that say nothing of S: how often something is found (200 runs)
 python benchmarks/audit.py truth      Gaussian mixtures: the best attacker's interval against the exact MAP accuracy
 python benchmarks/audit.py coverage   certificates at 95 %: how often they cover the true total variation (1,000 runs)
 python benchmarks/audit.py certified  UCI Adult: certified ΔDemP of any predictor against salary accuracy
@@ -17,12 +19,13 @@ import numpy as np
 import pandas as pd
 
 import fairveil as fv
+import leaks
 from common import run_parts
 from fairveil.auditing import probe
 from fairveil.auditing.attackers import battery
 from fairveil.auditing.audit import attack_all
 from fairveil.auditing.certificate import channel_bound, deviation_bound, interval_bound
-from fairveil.auditing.inputs import make_target, read_release, read_targets
+from fairveil.auditing.inputs import make_target, read_clusters, read_release, read_targets
 from fairveil.auditing.protocol import Evidence, Terms, split_rows
 from fairveil.datasets import Split, load_adult
 from fairveil.information import information_bracket
@@ -57,11 +60,11 @@ def planted(leak: str, generator: np.random.Generator, rows: int = ROWS) -> tupl
     return frame, s
 
 
-def attacked(frame: pd.DataFrame, s: np.ndarray, seed: int) -> dict:
+def attacked(frame: pd.DataFrame, s: np.ndarray, seed: int, clusters: np.ndarray | None = None) -> dict:
     """The attacks of a quick audit on one column, without its other stages."""
     released = read_release(frame, "released")
     target = make_target("S", read_targets(s, "S")["S"])
-    parts = split_rows(None, target.values, len(frame), 10**6, seed)
+    parts = split_rows(None, target.values, len(frame), 10**6, seed, read_clusters(clusters, len(frame)))
     return attack_all(target, battery("quick"), Evidence.of(released, parts), Terms(seed=seed)).summary
 
 
@@ -82,6 +85,44 @@ def power() -> None:
             print(rows[-1], flush=True)
     print(f"\n## Leaks of 5 points at {ROWS:,} rows, {RUNS} runs each; 'none' must be found in at most 5 %\n")
     print(pd.DataFrame(rows).round(2).to_string(index=False), flush=True)
+
+
+def leak_is_found(name: str, run: int, points: float) -> tuple[bool, float]:
+    found = attacked(*leaks.planted(name, run, points, ROWS), run)
+    return bool(found["found"]), float(found["accuracy"])
+
+
+def listed_leaks(runs: int = 10) -> None:
+    rows = []
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        for name in leaks.LEAKS:
+            row: dict = {"leak": name}
+            for points in (0.05, 0.5):
+                results = list(pool.map(leak_is_found, [name] * runs, range(runs), [points] * runs))
+                row |= {f"found at {100 * points:g} points": sum(found for found, _ in results),
+                        f"accuracy at {100 * points:g}": np.mean([accuracy for _, accuracy in results])}  # fmt: skip
+            rows.append(row)
+            print(rows[-1], flush=True)
+    print(f"\n## Leaks at {ROWS:,} rows: found in how many of {runs} runs\n")
+    print(pd.DataFrame(rows).round(3).to_string(index=False), flush=True)
+
+
+def alarm(name: str, run: int) -> bool:
+    return bool(attacked(*leaks.independent(name, run, 4000)[:2], run, leaks.independent(name, run, 4000)[2])["found"])
+
+
+def alarms(runs: int = 40) -> None:
+    rows = []
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        for name in leaks.INDEPENDENT:
+            found = sum(pool.map(alarm, [name] * runs, range(runs)))
+            rows.append({"table": name, "runs": runs, "found": found})
+            print(rows[-1], flush=True)
+    total = sum(row["found"] for row in rows) / (runs * len(rows))
+    print(f"\n## False alarms: {100 * total:.1f} % of {runs * len(rows)} runs\n")
+    print(pd.DataFrame(rows).to_string(index=False), flush=True)
 
 
 def truth() -> None:
@@ -221,6 +262,7 @@ def profile() -> None:
 
 
 if __name__ == "__main__":
-    run_parts(
-        __doc__, {"power": power, "truth": truth, "coverage": coverage, "certified": certified, "profile": profile}
-    )
+    run_parts(__doc__, {
+        "power": power, "leaks": listed_leaks, "alarms": alarms, "truth": truth, "coverage": coverage,
+        "certified": certified, "profile": profile,
+    })  # fmt: skip
