@@ -24,7 +24,7 @@ def an_audit(**more):
         row |= {name: value, f"{name}_low": value - 0.01, f"{name}_high": value + 0.05}
     row["p_value"] = 0.9
     empty = pd.DataFrame()
-    return AuditResult(True, (), pd.DataFrame([row]), empty, empty, empty, empty, empty, empty, None,
+    return AuditResult(True, (), pd.DataFrame([row]), empty, empty, empty, empty, empty, empty, empty, None,
                        {"profile": "quick"}, {}, **more)  # fmt: skip
 
 
