@@ -49,8 +49,10 @@ ODD: list[Any] = [
 
 def scene(folder: Path) -> None:
     """What is mutated: a table as CSV and Parquet, a schema, a veil, a release with its card."""
-    made_up(ROWS).to_csv(folder / "people.csv", index=False)
-    made_up(ROWS).to_parquet(folder / "people.parquet", index=False)
+    days = pd.date_range("2020-01-01", periods=ROWS).date
+    frame = made_up(ROWS).assign(day=days, seen=pd.date_range("2020-01-01", periods=ROWS, freq="17min"))
+    frame.to_csv(folder / "people.csv", index=False)
+    frame.to_parquet(folder / "people.parquet", index=False)
     found = fairveil.workflows.inspect_file(fairveil.workflows.open_table(folder / "people.csv"), ["sex"])
     (folder / "schema.yaml").write_text(found.to_yaml())
     recipe = fairveil.workflows.Recipe(("sex",), architecture="feedforward", steps=2, seed=0, show_progress=False)
@@ -58,7 +60,7 @@ def scene(folder: Path) -> None:
     options = fairveil.workflows.Options(show_progress=False, workers=1)
     fairveil.workflows.release_file(folder / "people.csv", folder / "sex.veil", folder / "out.csv", options)
     (folder / "audit.json").write_text(
-        json.dumps({"format": "fairveil-audit-2", "subject": {}, "seal": "", "valid": True})
+        json.dumps({"format": "fairveil-audit-3", "subject": {}, "seal": "", "valid": True})
     )
 
 
