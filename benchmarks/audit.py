@@ -22,8 +22,8 @@ import fairveil as fv
 import leaks
 from common import run_parts
 from fairveil.auditing import probe
+from fairveil.auditing.attack import attack_all
 from fairveil.auditing.attackers import battery
-from fairveil.auditing.audit import attack_all
 from fairveil.auditing.certificate import channel_bound, deviation_bound, interval_bound
 from fairveil.auditing.inputs import make_target, read_clusters, read_release, read_targets
 from fairveil.auditing.protocol import Evidence, Terms, split_rows

@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 
 from fairveil import audit
+from fairveil.auditing.attack import attack_all
 from fairveil.auditing.attackers import battery
-from fairveil.auditing.audit import attack_all
 from fairveil.auditing.crosses import Crosses
 from fairveil.auditing.inputs import make_target, read_clusters, read_release, read_targets
 from fairveil.auditing.protocol import Evidence, Terms, split_rows

@@ -1,7 +1,7 @@
 """`audit`: what the strongest attackers still find in a release, and what it is still good for."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ import pandas as pd
 import fairveil
 from fairveil._utils.errors import InputError, must_be
 from fairveil._utils.progress import progress as show
+from fairveil.auditing.attack import Found, attack_all, holder_rows
 from fairveil.auditing.attackers import Attacker, Profile, battery, check_profile
 from fairveil.auditing.certificate import Certificate
 from fairveil.auditing.controls import control_rows, failures
@@ -21,8 +22,6 @@ from fairveil.auditing.inputs import (
     Target,
     check_all,
     check_parts,
-    distance_from_usual,
-    in_quarters,
     joint_target,
     make_target,
     read_clusters,
@@ -30,19 +29,8 @@ from fairveil.auditing.inputs import (
     read_targets,
 )
 from fairveil.auditing.mutual_information import Channel, LogDensity, information_row
-from fairveil.auditing.protocol import Attempt, Evidence, Parts, Terms, attempt, split_rows
+from fairveil.auditing.protocol import Evidence, Parts, Terms, attempt, split_rows
 from fairveil.auditing.result import AuditResult
-from fairveil.auditing.scoring import (
-    Tried,
-    Truth,
-    added,
-    attack_row,
-    flat,
-    p_values,
-    strongest,
-    tail_rows,
-    worst_gap,
-)
 from fairveil.auditing.tasks import task_models, task_rows
 from fairveil.auditing.views import shared_features, with_disagreement
 from fairveil.data.frames import Table, missing_mask
@@ -136,7 +124,7 @@ def audit(
     with _stepper(_fits(case, attackers, checks, models), verbose) as step:
         terms = Terms(confidence, seed, step)
         attacked = {t.name: attack_all(t, attackers, case.seen, terms, columns=len(case.hidden)) for t in case.hidden}
-        holders = [row for target in case.hidden for row in _holder_rows(target, case, terms)]
+        holders = [row for target in case.hidden for row in holder_rows(target, case.seen, case.known, terms)]
         clock.lap("attacks")
         controls = [r for t in case.hidden for r in control_rows(t, checks, case.seen, case.known, terms)]
         clock.lap("controls")
@@ -280,70 +268,6 @@ def _drawn(draw: Draw, release: Released) -> Released:
     if again.equals(release):
         raise InputError("draw() gives the same release again. Is random_state fixed? Each call must draw anew.")
     return again
-
-
-@dataclass(frozen=True)
-class Found:
-    """What all attackers together made of one sensitive column.
-
-    attempts: at the column itself. rows: one for each attempt at any form of it. summary: the maximum. tails: about the
-    rows of which they were most certain.
-    """
-
-    attempts: list[Attempt]
-    rows: list[dict[str, Any]]
-    summary: dict[str, Any]
-    tails: list[dict[str, Any]]
-
-
-def attack_all(
-    target: Target, attackers: Sequence[Attacker], seen: Evidence, terms: Terms, *, columns: int = 1
-) -> Found:
-    """Let every attacker try one column, and pay for having tried them all (and this many columns).
-
-    A number is attacked in other forms too: a release that keeps its mean may tell its quarter, or how unusual it is.
-    """
-    forms = [(target, list(attackers))]
-    if target.classes is None:
-        checks = [attacker for attacker in attackers if attacker.checks]
-        forms += [(in_quarters(target), checks), (distance_from_usual(target), checks)]
-    tried = []
-    for form, chosen in forms:
-        attempts = []
-        for attacker in chosen:
-            terms.step(f"{form.name}: {attacker.name} on {attacker.view}")
-            attempts.append(attempt(attacker, seen, form, terms.seed))
-        tried.append(Tried(Truth.of(form, seen.parts), attempts))
-    adjusted = p_values(tried, terms.seed, columns)
-    rows = [
-        attack_row(made, each.truth, p, terms.confidence)
-        for each, values in zip(tried, adjusted, strict=True)
-        for made, p in zip(each.attempts, values, strict=True)
-    ]
-    gap, predictor = worst_gap(tried[:2], terms.confidence)
-    first = tried[0]
-    summary = strongest(first.attempts, first.truth, min(map(min, adjusted)), terms.confidence)
-    summary |= {**flat("worst_gap", gap), "worst_gap_predictor": predictor}
-    tails = tail_rows(first.attempts, first.truth, terms.confidence)
-    return Found(list(first.attempts), rows, summary, tails)
-
-
-def _holder_rows(target: Target, case: _Case, terms: Terms) -> list[dict[str, Any]]:
-    """The attacker who holds the originals too. No part of the maximum: the originals alone tell S already.
-
-    added: by how much the release raises its accuracy (or lowers its squared error, in variances) above the originals
-    alone, row by row.
-    """
-    if case.known is None or not case.seen.has("original"):
-        return []
-    terms.step(f"{target.name}: LightGBM on the release and the original")
-    boosting = next(a for a in battery("quick") if a.name == "LightGBM").candidates
-    made = attempt(Attacker("LightGBM", "original", boosting), case.seen, target, terms.seed)
-    alone = attempt(Attacker("LightGBM", "values", boosting), case.known, target, terms.seed)
-    truth = Truth.of(target, case.seen.parts)
-    [[p_value]] = p_values([Tried(truth, [made])], terms.seed)
-    row = attack_row(made, truth, p_value, terms.confidence)
-    return [{**row, **flat("added", added(made, alone, truth, terms.confidence))}]
 
 
 def _information(

@@ -33,6 +33,8 @@ TRAIN_ROWS, TEST_ROWS = 20_000, 2_000
 #: As reported in the paper: the gap of learned noise to the optimum, in MAP accuracy.
 PAPER_GAP = 0.007
 #: For each architecture, the name of its noise, and the optimum for that kind of noise.
+#: Of each kind of noise the encoder that learns it, and its known optimum.
+KINDS = {"gaussian": (Gaussian(), theory.water_filling), "gaussian_full": (Gaussian(full=True), theory.optimal_noise)}
 NAMES = {"gaussian": ("diagonal", "water-filling"), "gaussian_full": ("full", "rank one")}
 
 TRAINING = Training(
@@ -124,7 +126,7 @@ def learn(
     columns = tuple(Column(f"x{i}", "continuous", family="number") for i in range(x.shape[1]))
     layout = Schema(columns).layout
     problem = Problem(
-        architecture=Gaussian(full=architecture == "gaussian_full"),
+        architecture=KINDS[architecture][0],
         signature=Signature(layout),
         loss=loss,
         distortion=Distortion(layout),
@@ -161,8 +163,7 @@ class _Value:
 
 def _optimum(mixture: GaussianMixture, architecture: str, budget: float) -> _Value:
     """The result of the best noise of the same kind."""
-    optimal = theory.water_filling if architecture == "gaussian" else theory.optimal_noise
-    return _Value.of(mixture, optimal(mixture.mean, mixture.variance, budget))
+    return _Value.of(mixture, KINDS[architecture][1](mixture.mean, mixture.variance, budget))
 
 
 def estimate_information(mixture: GaussianMixture, mechanism: Mechanism | None = None) -> tuple[float, float]:

@@ -1,0 +1,84 @@
+"""All attackers on one sensitive column: what each of them makes of it, and what they find together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairveil.auditing.attackers import Attacker, battery
+from fairveil.auditing.inputs import Target, distance_from_usual, in_quarters
+from fairveil.auditing.protocol import Attempt, Evidence, Terms, attempt
+from fairveil.auditing.scoring import (
+    Tried,
+    Truth,
+    added,
+    attack_row,
+    flat,
+    p_values,
+    strongest,
+    tail_rows,
+    worst_gap,
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What all attackers together made of one sensitive column.
+
+    attempts: at the column itself. rows: one for each attempt at any form of it. summary: the maximum. tails: about the
+    rows of which they were most certain.
+    """
+
+    attempts: list[Attempt]
+    rows: list[dict[str, Any]]
+    summary: dict[str, Any]
+    tails: list[dict[str, Any]]
+
+
+def attack_all(
+    target: Target, attackers: Sequence[Attacker], seen: Evidence, terms: Terms, *, columns: int = 1
+) -> Found:
+    """Let every attacker try one column, and pay for having tried them all (and this many columns).
+
+    A number is attacked in other forms too: a release that keeps its mean may tell its quarter, or how unusual it is.
+    """
+    forms = [(target, list(attackers))]
+    if target.classes is None:
+        checks = [attacker for attacker in attackers if attacker.checks]
+        forms += [(in_quarters(target), checks), (distance_from_usual(target), checks)]
+    tried = []
+    for form, chosen in forms:
+        attempts = []
+        for attacker in chosen:
+            terms.step(f"{form.name}: {attacker.name} on {attacker.view}")
+            attempts.append(attempt(attacker, seen, form, terms.seed))
+        tried.append(Tried(Truth.of(form, seen.parts), attempts))
+    adjusted = p_values(tried, terms.seed, columns)
+    rows = [
+        attack_row(made, each.truth, p, terms.confidence)
+        for each, values in zip(tried, adjusted, strict=True)
+        for made, p in zip(each.attempts, values, strict=True)
+    ]
+    gap, predictor = worst_gap(tried[:2], terms.confidence)
+    first = tried[0]
+    summary = strongest(first.attempts, first.truth, min(map(min, adjusted)), terms.confidence)
+    summary |= {**flat("worst_gap", gap), "worst_gap_predictor": predictor}
+    tails = tail_rows(first.attempts, first.truth, terms.confidence)
+    return Found(list(first.attempts), rows, summary, tails)
+
+
+def holder_rows(target: Target, seen: Evidence, known: Evidence | None, terms: Terms) -> list[dict[str, Any]]:
+    """The attacker who holds the originals too. No part of the maximum: the originals alone tell S already.
+
+    added: by how much the release raises its accuracy (or lowers its squared error, in variances) above the originals
+    alone, row by row.
+    """
+    if known is None or not seen.has("original"):
+        return []
+    terms.step(f"{target.name}: LightGBM on the release and the original")
+    boosting = next(a for a in battery("quick") if a.name == "LightGBM").candidates
+    made = attempt(Attacker("LightGBM", "original", boosting), seen, target, terms.seed)
+    alone = attempt(Attacker("LightGBM", "values", boosting), known, target, terms.seed)
+    truth = Truth.of(target, seen.parts)
+    [[p_value]] = p_values([Tried(truth, [made])], terms.seed)
+    row = attack_row(made, truth, p_value, terms.confidence)
+    return [{**row, **flat("added", added(made, alone, truth, terms.confidence))}]
