@@ -67,11 +67,23 @@ def from_numbers(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Numbers converted back to the arrow type they represent."""
     if pa.types.is_decimal(kind):
         return pc.round(column.cast(pa.float64()), kind.scale).cast(kind, safe=False)
-    whole = column.cast(pa.int64()) if pa.types.is_integer(column.type) else pc.round(column).cast(pa.int64())
+    low, high = _range(kind)
+    numbers = pc.min_element_wise(column.cast(pa.float64()), high, skip_nulls=False)
+    numbers = pc.max_element_wise(numbers, low, skip_nulls=False)
+    whole = pc.round(numbers).cast(pa.int64())
     if pa.types.is_date(kind):
         return whole.cast(pa.int32()).cast(pa.date32()).cast(kind)
     ticks = pc.multiply(whole, 1000) if kind.unit == "ns" else pc.divide(whole, _TICKS[kind.unit])
     return ticks.cast(pa.int32()).cast(kind) if pa.types.is_time32(kind) else ticks.cast(kind)
+
+
+def _range(kind: pa.DataType) -> tuple[float, float]:
+    """The smallest and largest number that a date or time may be: the years 1 to 9999, the times of a day."""
+    if pa.types.is_date(kind):
+        return -719_162.0, 2_932_896.0
+    if pa.types.is_time(kind):
+        return 0.0, 86_399_999_999.0
+    return -719_162.0 * _STEPS[0], 2_932_896.0 * _STEPS[0]
 
 
 def arrow_type(name: str) -> pa.DataType:
@@ -143,8 +155,12 @@ def from_pattern(text: pa.ChunkedArray, name: str) -> tuple[pa.ChunkedArray, lis
 
 
 def to_pattern(column: pa.ChunkedArray, name: str, grid: float) -> pa.ChunkedArray:
-    """Dates and times as text: in the column's own CSV pattern, or in one that resolves its grid."""
+    """Dates and times as text: in the column's own CSV pattern, or in one that resolves its grid. Durations as whole
+    numbers of their unit.
+    """
     kind = column.type
+    if pa.types.is_duration(kind):
+        return column.cast(pa.int64()).cast(pa.string())
     if name in _TEXTS:
         pattern = name
     elif pa.types.is_date(kind):
