@@ -18,7 +18,7 @@ from fairveil.data.frames import missing_mask, plain_column
 from fairveil.data.infer import infer_column
 from fairveil.data.kinds import FEWEST_OF_A_GROUP, is_class, joint_labels, with_guessed_type
 from fairveil.data.schema import Schema
-from fairveil.data.sensitive import OTHERS, small_groups
+from fairveil.data.sensitive import OTHERS, describe_sensitive, small_groups
 from fairveil.data.types import text_pattern
 from fairveil.workflows.reading import TableFile
 from fairveil.workflows.sampling import MOST_ROWS, sample_rows
@@ -119,7 +119,7 @@ def inspect_rows(source: TableFile, table: pa.Table, rows: int, sensitive: Seque
     if source.kind == "csv":
         types = {name: text_pattern(table[name]) for name in table.column_names}
         table = pa.table({name: plain_column(with_guessed_type(table[name])) for name in table.column_names})
-    secret = np.unique(joint_labels(table.select(list(sensitive))), return_inverse=True)[1] if sensitive else None
+    secret = _classes(table.select(list(sensitive))) if sensitive else None
     majority = None if secret is None else float(np.bincount(secret).max() / len(secret))
     found = tuple(
         _inspect_column(name, table[name], types.get(name), name in sensitive, secret, majority)
@@ -180,10 +180,20 @@ def _inspect_column(
     return Found(column, distinct, share, tells, tuple(notes))
 
 
+def _classes(table: pa.Table) -> np.ndarray:
+    """The joint class of S in each row, numbers as ranges."""
+    try:
+        return np.asarray(describe_sensitive(table, discrete=True).classes_of(table))
+    except InputError:  # fit explains what is wrong with S
+        return np.asarray(np.unique(joint_labels(table), return_inverse=True)[1])
+
+
 def _with_groups(column: Column, values: pa.ChunkedArray) -> tuple[Column, tuple[str, ...]]:
     """A sensitive column with notes for the curator: on numbers, and on merged groups too small for an audit."""
     if not is_class(values):
-        return column, ("a number: hidden as ranges of about equal size; fit --loss squared hides the number itself.",)
+        return replace(column, kind="continuous"), (
+            "a number: hidden as ranges of about equal size; fit --loss squared hides the number itself.",
+        )
     large, small, rows = small_groups(values)
     if not small or not large:
         return column, ()
