@@ -1,4 +1,4 @@
-"""Fresh attackers, tasks and certificates. They see released rows, never the encoder that made them."""
+"""Attackers, downstream tasks and certificates. They use released rows only, never the encoder."""
 
 from fairveil.auditing.audit import audit
 from fairveil.auditing.certificate import Certificate, certify

@@ -1,4 +1,4 @@
-"""All attackers on one sensitive column: what each of them makes of it, and what they find together."""
+"""Attacks on one sensitive column: the score of each attacker, and the maximum over all of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ from fairveil.auditing.scoring import (
 
 @dataclass(frozen=True)
 class Found:
-    """What all attackers together made of one sensitive column.
+    """Results of all attackers on one sensitive column.
 
-    attempts: at the column itself. rows: one for each attempt at any form of it. summary: the maximum. tails: about the
-    rows of which they were most certain.
+    attempts: on the column itself. rows: one per attempt on any form of it. summary: the maximum. tails: precision on
+    the rows with the highest scores.
     """
 
     attempts: list[Attempt]
@@ -37,9 +37,10 @@ class Found:
 def attack_all(
     target: Target, attackers: Sequence[Attacker], seen: Evidence, terms: Terms, *, columns: int = 1
 ) -> Found:
-    """Let every attacker try one column, and pay for having tried them all (and this many columns).
+    """Run every attacker on one column; p-values are adjusted for all attackers and for this many columns.
 
-    A number is attacked in other forms too: a release that keeps its mean may tell its quarter, or how unusual it is.
+    A number is also attacked as its quartile and as its distance from the median: a release may hide its mean but
+    reveal either of these.
     """
     forms = [(target, list(attackers))]
     if target.classes is None:
@@ -67,10 +68,10 @@ def attack_all(
 
 
 def holder_rows(target: Target, seen: Evidence, known: Evidence | None, terms: Terms) -> list[dict[str, Any]]:
-    """The attacker who holds the originals too. No part of the maximum: the originals alone tell S already.
+    """The attacker who also holds the original data. Not part of the maximum: the originals alone may reveal S.
 
-    added: by how much the release raises its accuracy (or lowers its squared error, in variances) above the originals
-    alone, row by row.
+    added: gain in accuracy (or reduction of the squared error, divided by the variance) over the originals alone, as
+    a paired difference per row.
     """
     if known is None or not seen.has("original"):
         return []

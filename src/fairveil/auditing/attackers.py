@@ -1,7 +1,7 @@
-"""The attackers: several families of fresh models, each tuned on validation rows.
+"""The attackers: several families of newly trained models, each tuned on validation rows.
 
 A model has `fit(x, y, x_val, y_val)` and `predict(x)`: probabilities (rows, classes) for a discrete target, numbers for
-a continuous one. Attackers of S and models of downstream tasks are the same thing with different targets.
+a continuous one. Attackers and models of downstream tasks differ only in their targets.
 """
 
 import warnings
@@ -22,15 +22,15 @@ Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
 Profile = Literal["quick", "full"]
 
-#: Rows of the nearest-neighbour attacker and of the forest, whose cost grows faster than that of others.
+#: Row limits of the nearest-neighbour and random-forest attackers, whose cost grows fastest with the rows.
 _MOST_ROWS = {"quick": 20_000, "full": 60_000}
 
 
 class Model(Protocol):
-    """A fresh model of one target."""
+    """An untrained model of one target."""
 
     def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
-        """Learn; validation rows serve to stop in time."""
+        """Fit; validation rows are for early stopping and tuning."""
         ...
 
     def predict(self, x: Matrix) -> Array:
@@ -39,7 +39,7 @@ class Model(Protocol):
 
 
 class Boosting:
-    """LightGBM, stopped early on validation rows. share: of the columns that each tree looks at."""
+    """LightGBM with early stopping on validation rows. share: fraction of the columns that each tree uses."""
 
     def __init__(
         self, classes: int | None, leaves: int, rate: float, trees: int, seed: int, *, share: float = 1.0
@@ -50,7 +50,7 @@ class Boosting:
                                          "force_row_wise": True}  # fmt: skip
 
     def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
-        """Boost until the validation loss rises."""
+        """Boost until the validation loss stops improving."""
         import lightgbm
 
         settings, truth, judge = dict(self.settings), y, y_val
@@ -58,7 +58,7 @@ class Boosting:
         if self.classes is None:
             settings["objective"] = "regression"
         else:
-            # The booster numbers the classes that the training rows hold; a class without such rows has no number.
+            # LightGBM needs consecutive class codes; classes without training rows have none.
             self.seen = np.unique(y)
             truth, known = np.searchsorted(self.seen, y).astype(np.float64), np.isin(y_val, self.seen)
             judge = np.searchsorted(self.seen, y_val[known]).astype(np.float64)
@@ -71,7 +71,7 @@ class Boosting:
         return self
 
     def predict(self, x: Matrix) -> Array:
-        """Of the best iteration."""
+        """Predict with the best iteration."""
         found = np.asarray(self.model.predict(x), dtype=np.float64)
         if self.classes is None:
             return found
@@ -81,7 +81,7 @@ class Boosting:
 
 
 class Sklearn:
-    """A scikit-learn model on at most `most` rows."""
+    """A scikit-learn model, fitted on at most `most` rows."""
 
     def __init__(self, model: Any, classes: int | None, most: int, seed: int) -> None:
         self.model, self.classes, self.most, self.seed = model, classes, most, seed
@@ -90,26 +90,26 @@ class Sklearn:
         """Fit; validation rows are not used."""
         chosen = _subset(len(x), self.most, self.seed)
         with warnings.catch_warnings():
-            # An attacker that stops early is judged by what it finds, like any other.
+            # A model that has not converged is scored like any other.
             warnings.simplefilter("ignore", ConvergenceWarning)
             self.model.fit(x[chosen], y[chosen])
         return self
 
     def predict(self, x: Matrix) -> Array:
-        """As the model says."""
+        """Predict with the wrapped model."""
         if self.classes is None:
             return np.asarray(self.model.predict(x), dtype=np.float64)
         return _spread_out(np.asarray(self.model.predict_proba(x)), self.model.classes_, self.classes)
 
 
 class Neighbours:
-    """Shares of S among the nearest rows; how many neighbours is chosen on validation rows."""
+    """k nearest neighbours; k is chosen on validation rows."""
 
     def __init__(self, classes: int | None, choices: Sequence[int], most: int, seed: int) -> None:
         self.classes, self.choices, self.most, self.seed = classes, tuple(choices), most, seed
 
     def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
-        """Remember rows; choose k."""
+        """Index the training rows and choose k."""
         from sklearn.neighbors import NearestNeighbors
 
         chosen = _subset(len(x), self.most, self.seed)
@@ -123,7 +123,7 @@ class Neighbours:
         return self
 
     def predict(self, x: Matrix) -> Array:
-        """With one row's weight of doubt, so that no class is ever impossible."""
+        """Smoothed with the prior at the weight of one row, so that no class has probability 0."""
         return self._answer(self._near(x)[:, : self.k])
 
     def _near(self, x: Matrix) -> NDArray[np.int64]:
@@ -139,20 +139,20 @@ class Neighbours:
 
 
 class Sparse:
-    """A linear model of the few features, or products of two features, that go most with the target.
+    """A linear model of the few features, or products of two features, that correlate most with the target.
 
-    Against weak leaks in one digit, the row order or a pure interaction: where most features are noise, models that
-    take all of them drown, and trees do not see an interaction whose parts say nothing alone. All products are
-    screened at once by matrix products; how many features to keep is chosen on validation rows.
+    It finds weak leaks in one digit, the row order or a pure interaction: where most features are noise, models that
+    use all of them overfit, and trees miss an interaction of features that are independent of the target. All products
+    are screened at once by matrix products; the number of features to keep is chosen on validation rows.
     """
 
     def __init__(self, classes: int | None, choices: Sequence[int], seed: int) -> None:
         self.classes, self.choices, self.seed = classes, tuple(choices), seed
 
     def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
-        """Screen, then fit as many as serve best."""
+        """Screen the features, then fit the number of them with the lowest validation loss."""
         self.center, spread = x.mean(axis=0), x.std(axis=0)
-        self.spread = np.where(spread > 1e-6, spread, np.inf).astype(np.float32)  # a constant says nothing
+        self.spread = np.where(spread > 1e-6, spread, np.inf).astype(np.float32)  # drops constant features
         scaled = self._scaled(x)
         self.pairs = _screen(scaled, self._indicators(y), max(self.choices))
         best: tuple[float, int, Any] = (np.inf, 0, None)
@@ -167,7 +167,7 @@ class Sparse:
         return self
 
     def predict(self, x: Matrix) -> Array:
-        """With the features that were kept."""
+        """Predict from the features that were kept."""
         return np.asarray(self.model.predict(self._features(self._scaled(x))[:, : self.keep]))
 
     def _scaled(self, x: Matrix) -> Matrix:
@@ -185,12 +185,12 @@ class Sparse:
         return np.asarray(partner * scaled[:, first], dtype=np.float32)
 
 
-#: Products are screened among this many features at most: those that go most with the target alone.
+#: Products are screened among at most this many features: those that correlate most with the target.
 _MOST_PAIRED = 400
 
 
 def _screen(scaled: Matrix, targets: Matrix, keep: int) -> NDArray[np.int64]:
-    """The features (i, -1) and products (i, j) with the largest correlation to any target column: (keep, 2)."""
+    """The features (i, -1) and products (i, j) with the largest correlation with any target column: (keep, 2)."""
     n = len(scaled)
     alone = np.abs(scaled.T @ targets / n).max(axis=1)
     chosen = np.sort(np.argsort(-alone, kind="stable")[:_MOST_PAIRED])
@@ -200,7 +200,7 @@ def _screen(scaled: Matrix, targets: Matrix, keep: int) -> NDArray[np.int64]:
     together = np.zeros((len(chosen), len(chosen)), dtype=np.float32)
     for column in targets.T:
         together = np.maximum(together, np.abs((some * column[:, None]).T @ some / n) / deviation)
-    # A product of rare flags rests on a handful of rows: its correlation is luck.
+    # A product of rare flags is nonzero in a handful of rows only: its correlation is noise.
     together[deviation < 1e-3] = 0.0
     rows, columns = np.triu_indices(len(chosen), k=1)
     scores = np.concatenate([alone, together[rows, columns]])
@@ -215,8 +215,8 @@ def _screen(scaled: Matrix, targets: Matrix, keep: int) -> NDArray[np.int64]:
 class Attacker:
     """A family of models on one view of the release.
 
-    candidates(classes, seed) gives the settings that are tried; the one with the least loss on validation rows attacks.
-    checks: fast and able enough to run the controls of a quick audit.
+    candidates(classes, seed): the models that are tried; the one with the lowest validation loss is used.
+    checks: whether it is fast and strong enough to run the controls of a quick audit.
     """
 
     name: str
@@ -233,7 +233,7 @@ def loss_of(predicted: Array, truth: Array) -> float:
 
 
 def check_profile(profile: str) -> None:
-    """Refuse a profile that does not exist."""
+    """Reject an unknown profile."""
     if profile not in get_args(Profile):
         raise InputError(must_be("audit", "profile", "'quick' or 'full'", profile))
 
@@ -314,7 +314,7 @@ def _subset(rows: int, most: int, seed: int) -> NDArray[np.int64]:
 
 
 def _spread_out(probabilities: Array, seen: NDArray[np.generic], classes: int) -> Array:
-    """Columns for all classes, also those that a model has not seen."""
+    """Columns for all classes, including those without training rows."""
     out = np.zeros((len(probabilities), classes))
     out[:, np.asarray(seen, dtype=np.int64)] = probabilities
     return out

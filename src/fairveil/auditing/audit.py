@@ -1,4 +1,4 @@
-"""`audit`: what the strongest attackers still find in a release, and what it is still good for."""
+"""`audit`: how well attackers predict S from a release, and how useful the release still is."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ from fairveil.data.weights import read_weights
 from fairveil.metrics.estimate import check_confidence
 from fairveil.metrics.parity import SMALL_GROUP
 
-#: Further draws of the training rows, where the channel can be called; and the most rows of a part.
+#: Further draws of the training rows, if the channel can be called; and the maximum number of rows per part.
 _DRAWS = {"quick": 1, "full": 4}
 _MOST_ROWS = {"quick": 100_000, "full": 500_000}
 
@@ -64,42 +64,43 @@ def audit(
     random_state: int = 0,
     verbose: bool = True,
 ) -> AuditResult:
-    """Attack a release with fresh models; it does not matter who made it.
+    """Attack a release with newly trained models. The release may come from any method.
 
     Parameters
     ----------
     released : table, array or images
-        pandas, polars, pyarrow or an array; images as (rows, height, width[, channels]); in the order in which it would
-        be handed on.
+        pandas, polars, pyarrow or an array; images as (rows, height, width[, channels]); in the row order in which it
+        would be published.
     sensitive_features : array or table
-        S, one column or several; their joint value is attacked too.
+        S, one or more columns; their joint value is attacked too.
     targets : mapping, frame or series, optional
         Downstream tasks by name.
     original : table, array or images, optional
-        The rows before censoring, in the same order: a control that must succeed, and the baseline of every task.
+        The rows before censoring, in the same order: used for a control that must succeed, and as the baseline of every
+        task.
     split : array, optional
-        'train', 'validation' or 'test' for each row; by default half, 15 % and 35 % at random. Rows on which an encoder
+        'train', 'validation' or 'test' for each row; by default a random 50 %, 15 % and 35 %. Rows on which an encoder
         was trained should be 'train'.
     clusters : array, optional
-        Whose row each one is, where people have several: all rows of a person fall into one part, and attackers see how
-        they differ from each other.
+        The person to whom each row belongs, if people have several rows: all rows of a person are in the same part, and
+        attackers see how these rows differ.
     sample_weight : array, optional
-        How many rows of the population each row stands for. Attackers and models then learn from that population and
-        are scored on it, with intervals of the rows there are. Whether S is found at all (`p_value`, `found`) is asked
-        of the released rows themselves, as is the information of the embedding.
+        The number of population rows that each row represents. Attackers and models are then trained and scored on that
+        population, with confidence intervals based on the actual rows. The permutation test (`p_value`, `found`) and
+        the information of the embedding use unweighted test rows.
     draw : callable, optional
-        Gives another release of the same rows: the attacker who owns the encoder.
+        Returns another release of the same rows, for an attacker who has the encoder.
     log_density : callable, optional
         For a table of numbers from a known channel, log p(released_i | original_j) as (n, m) for arrays of n and m
-        rows; gives the information an upper value. Needs `original`.
+        rows; gives an upper bound on the information. Needs `original`.
     certificate : Certificate, optional
-        Shown beside what was measured.
+        Shown next to the measured values.
     test_on_original : bool
-        Test tasks on original rows too.
+        Also test downstream models on original rows.
     profile : {"quick", "full"}
-        "quick" takes a few minutes for Adult; "full" has more families, wider grids, several seeds and draws.
+        "quick" takes a few minutes for Adult; "full" has more model families, larger grids, several seeds and draws.
     confidence : float
-        Of the intervals.
+        Level of the confidence intervals.
     random_state : int
         Seed of splits and attackers.
     verbose : bool
@@ -108,7 +109,7 @@ def audit(
     Returns
     -------
     AuditResult
-        Nothing found is not a proof: see `certify` for what holds against every attacker.
+        If nothing is found, that is not a proof: see `certify` for bounds that hold against every attacker.
     """
     check_profile(profile)
     check_confidence(confidence)
@@ -155,10 +156,10 @@ def audit(
 
 @dataclass(frozen=True)
 class _Case:
-    """What is audited: targets, and the release (and the original) as attackers see them.
+    """The inputs of an audit: targets, and the views of the release and of the original.
 
-    hidden: the sensitive columns and, of several, their joint value. missing: released columns with missing cells.
-    show: how to show the release and the original without some of their columns.
+    hidden: the sensitive columns and, if there are several, their joint value. missing: released columns with missing
+    cells. show: returns the views of the release and of the original without a column.
     """
 
     secrets: list[Target]
@@ -171,7 +172,7 @@ class _Case:
     show: Callable[[str], tuple[Evidence, Evidence | None]]
 
     def without(self, name: str) -> tuple[Evidence, Evidence | None]:
-        """The release and the original without a column of that name: a task is not predicted from its own answer."""
+        """The release and the original without that column, so that a task is not predicted from its own target."""
         return self.show(name)
 
 
@@ -179,7 +180,7 @@ def _open_case(
     released: Any, sensitive: Any, targets: Any, original: Any, split: Any, clusters: Any, sample_weight: Any,
     draw: Draw | None, log_density: LogDensity | None, profile: Profile, seed: int, *, shared: bool,
 ) -> _Case:  # fmt: skip
-    """Read and check everything, split the rows, show the release to the attackers."""
+    """Read and check all inputs, split the rows, build the attackers' views."""
     release = read_release(released, "released")
     before = None if original is None else read_release(original, "original")
     secret_columns, task_columns = read_targets(sensitive, "sensitive"), read_targets(targets, "target")
@@ -192,10 +193,10 @@ def _open_case(
     parts = split_rows(split, strata, len(release), _MOST_ROWS[profile], seed, people).weighted(weights)
     draws = [] if draw is None else [_drawn(draw, release) for _ in range(_DRAWS[profile])]
     if people is not None:
-        # Before rows are left out: an attacker sees all rows of a person.
+        # Before rows are dropped, because an attacker sees all rows of a person.
         release, draws = with_disagreement(release, people), [with_disagreement(again, people) for again in draws]
     kept = parts.rows
-    if len(kept) < len(release):  # memory is bounded by the rows that take part
+    if len(kept) < len(release):  # so that the rows in use bound the memory
         release, before = release.take(kept), None if before is None else before.take(kept)
         draws = [again.take(kept) for again in draws]
         secrets, tasks = ([target.take(kept) for target in columns] for columns in (secrets, tasks))
@@ -224,7 +225,7 @@ def _seed(random_state: object) -> int:
 
 
 def _fits(case: _Case, attackers: list[Attacker], checks: list[Attacker], models: list[Attacker]) -> int:
-    """How many models will be trained, for the progress bar."""
+    """The number of models to train, for the progress bar."""
     planted = sum(case.seen.plant(case.hidden[0].values).has(a.view) for a in checks)
     given = case.known is not None
     each = len(attackers) + (1 + given) * len(checks) + planted + given
@@ -273,7 +274,7 @@ def _drawn(draw: Draw, release: Released) -> Released:
 def _information(
     case: _Case, attacked: dict[str, Found], model: Attacker, epochs: int, terms: Terms
 ) -> list[dict[str, Any]]:
-    """Nats of every discrete column: S by all attackers, tasks by one model."""
+    """Information about every discrete column, in nats: S from all attackers, tasks from one model."""
     rows = []
     for role, columns in (("sensitive", case.hidden), ("target", case.tasks)):
         for target in columns:
@@ -300,7 +301,7 @@ def _group_sizes(case: _Case) -> pd.DataFrame:
 
 
 class _Clock:
-    """Seconds of each stage."""
+    """Measures the seconds of each stage."""
 
     def __init__(self) -> None:
         self.last = time.monotonic()

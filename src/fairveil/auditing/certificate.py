@@ -4,14 +4,17 @@ The largest ΔDemP that any predictor on X_r can show between groups s and s' is
 and P(X_r | s'). From n_s and n_s' independent rows it is bounded, with confidence 1 - δ and for every distribution, by
 
 - `deviation`: TV of the observed frequencies + sqrt((1/n_s + 1/n_s') ln(1/δ) / 2). TV is convex, so its expected
-  plug-in value is at least the truth (Jensen); one row moves it by at most 1/n_s, so it falls short of that
-  expectation by more than the root with probability at most δ (McDiarmid). The number of cells does not enter.
+  plug-in value is at least the true value (Jensen); one row changes it by at most 1/n_s, so it falls below that
+  expectation by more than the square root with probability at most δ (McDiarmid). It does not depend on the number of
+  cells.
 - `intervals`: simultaneous Clopper-Pearson intervals for all cells of both groups, and the worst pair of distributions
-  within them, by a linear program over (fractional) sets of cells. Better for few cells or rare ones.
-- `channel`: for a known transition matrix, `deviation` for the exact image of the observed *inputs*. No noise of the
-  draw is left, and one row moves it by the channel's contraction η (its largest TV between two rows) over n_s.
+  within them, by a linear program over (fractional) sets of cells. Tighter for few or rare cells.
+- `channel`: for a known transition matrix, `deviation` for the exact output distribution of the observed *inputs*. It
+  has no sampling noise from the channel, and one row changes it by at most η / n_s, where η is the channel's
+  contraction coefficient (the largest TV between two rows of the matrix).
 
-The confidence is split between the bounds that are tried, the pairs of groups and, for equalized odds, the values of Y.
+The error probability δ is split over the bounds that are tried, the pairs of groups and, for equalized odds, the values
+of Y.
 """
 
 import math
@@ -38,10 +41,10 @@ _NAMES = {"demographic_parity": "ΔDemP", "equalized_odds": "ΔEO(y) for every y
 class Certificate:
     """With the stated confidence, no predictor on this release has a gap above `bound`. Not an estimate.
 
-    notion: which gap; for equalized odds it holds within every value of Y. observed: the plug-in total variation, which
-    is an estimate and certifies nothing. pairs: a row for each pair of groups (and value of Y): `first`, `second`,
-    `given`, `first_rows`, `second_rows`, `observed`, `bound`, `method`.
-    assumptions: what must hold for it to be true. evidence: which rows it rests on.
+    notion: the fairness criterion; for equalized odds the bound holds for every value of Y. observed: the plug-in total
+    variation, an estimate that certifies nothing. pairs: one row per pair of groups (and value of Y): `first`,
+    `second`, `given`, `first_rows`, `second_rows`, `observed`, `bound`, `method`.
+    assumptions: the conditions under which the bound holds. evidence: the rows it is based on.
     """
 
     bound: float
@@ -68,11 +71,11 @@ class Certificate:
 
     @property
     def rounded(self) -> float:
-        """The bound to four digits, rounded up: what is printed must hold too."""
+        """The bound, rounded up to four decimals so that the printed value holds too."""
         return math.ceil(self.bound * 1e4 - 1e-9) / 1e4
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Convert to plain values."""
         return {
             "bound": self.bound,
             "confidence": self.confidence,
@@ -87,7 +90,7 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Certificate":
-        """Read what `to_dict` wrote; raises ValueError or TypeError on values of another form."""
+        """Read the output of `to_dict`; raises ValueError or TypeError on malformed values."""
         plain = dict(values)
         numbers = [plain[name] for name in ("bound", "confidence", "observed", "cells", "rows")]
         if not all(isinstance(n, (int, float)) and not isinstance(n, bool) and math.isfinite(n) for n in numbers):
@@ -114,12 +117,12 @@ def certify(
 ) -> Certificate:
     """Bound ΔDemP (with `given` = Y, every ΔEO(y)) of any predictor on a release with a finite alphabet.
 
-    cells: the released cell of each row, whole numbers in 0..alphabet-1; one draw per row. With `transition`, instead
-        the cell of each *input* row.
-    trained_on: identifiers of all rows that trained anything in this release (quantiser, encoder, choice of budget);
-        `()` states that nothing was trained. rows: identifiers of these rows. A row in both is refused: the encoder
-        may have memorised its training rows, and the bound would be false.
-    transition: P(released cell | input cell), a matrix, or one for each group where the encoder sees S.
+    cells: the released cell of each row, integers in 0..alphabet-1; one draw per row. With `transition`, the cell of
+        each *input* row instead.
+    trained_on: identifiers of all rows used to train any part of this release (quantiser, encoder, choice of budget);
+        `()` states that nothing was trained. rows: identifiers of these rows. A row in both is rejected: the encoder
+        may have memorised its training rows, and the bound would not hold.
+    transition: P(released cell | input cell), a matrix, or one matrix per group if the encoder uses S.
     given: Y, for equalized odds.
 
     >>> s = np.repeat([0, 1], 5000)
@@ -143,9 +146,9 @@ def certify_from(
     given: ArrayLike | None = None,
     confidence: float = 0.95,
 ) -> Certificate:
-    """`certify` for rows that are known to be no training rows; `evidence` says how.
+    """`certify` for rows that are known not to be training rows; `evidence` states why.
 
-    names: all groups that there are. One without rows here leaves nothing to certify (a bound of 1).
+    names: all groups. If one has no rows here, the bound is 1.
     """
     check_confidence(confidence)
     codes = _check_cells(cells, alphabet)
@@ -180,7 +183,7 @@ def certify_from(
 
 
 def deviation_bound(first: NDArray[np.int64], second: NDArray[np.int64], level: float) -> float:
-    """Upper bound on the TV of two distributions from counts of their cells; false with probability <= level."""
+    """Upper bound on the TV of two distributions from their cell counts; it fails with probability <= level."""
     n, m = int(first.sum()), int(second.sum())
     if not n or not m:
         return 1.0
@@ -188,15 +191,15 @@ def deviation_bound(first: NDArray[np.int64], second: NDArray[np.int64], level: 
 
 
 def interval_bound(first: NDArray[np.int64], second: NDArray[np.int64], level: float) -> float:
-    """The same by simultaneous exact intervals of all cells, and the worst case within them."""
+    """The same bound from simultaneous exact intervals of all cells, and the worst case within them."""
     n, m = int(first.sum()), int(second.sum())
     if not n or not m:
         return 1.0
     each = 1.0 - level / (len(first) + len(second))
     low, high = clopper_pearson(first, n, each)
     low2, high2 = clopper_pearson(second, m, each)
-    # For a set A of cells, max P(A) = min(high(A), 1 - low(not A)) and min Q(A) = max(low2(A), 1 - high2(not A)). Over
-    # all A that is a knapsack; fractional sets can only make it larger, which keeps it an upper bound.
+    # For a set A of cells, max P(A) = min(high(A), 1 - low(not A)) and min Q(A) = max(low2(A), 1 - high2(not A)).
+    # Maximising over A is a knapsack problem; its linear relaxation can only be larger, so it is still an upper bound.
     k = len(first)
     upper = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, -1.0], [0.0, -1.0]])
     rows = np.hstack([upper, np.vstack([-high, -low, low2, high2]).reshape(4, k)])
@@ -214,9 +217,9 @@ def channel_bound(
     level: float,
     reach: tuple[float, float] | None = None,
 ) -> tuple[float, float]:
-    """TV of the exact images of two groups of input cells (counts) under their channels; and its upper bound.
+    """TV between the exact outputs of two groups' channels for these input cells (counts), and its upper bound.
 
-    reach: the contractions of the two channels, if they are known already.
+    reach: the contraction coefficients of the two channels, if already known.
     """
     n, m = int(first.sum()), int(second.sum())
     if not n or not m:

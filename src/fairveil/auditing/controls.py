@@ -1,8 +1,8 @@
-"""Controls: attacks whose outcome is known. If one of them comes out wrong, the audit proves nothing.
+"""Controls: attacks whose outcome is known. If one of them has the wrong outcome, the audit is invalid.
 
-- the original data, where it is given: attackers must find S;
-- a planted leak: a column that shows S in a fifth of the rows, added to the release: attackers must find it;
-- S shuffled: attackers must find nothing.
+- the original data, if given: attackers must find S;
+- a planted leak, an added column that equals S in a fifth of the rows: attackers must find S;
+- a shuffled S: attackers must not find it.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,16 +15,16 @@ from fairveil.auditing.inputs import Target
 from fairveil.auditing.protocol import Evidence, Terms, attempt
 from fairveil.auditing.scoring import FOUND, Tried, Truth, attack_row, p_values
 
-#: The share of rows in which the planted column shows S.
+#: The share of rows in which the planted column equals S.
 PLANTED = 0.2
-#: Shuffled S counts as found only at this: chance must not throw audits away.
+#: p-value at which a shuffled S counts as found; low, so that chance rarely invalidates an audit.
 _SURELY = 0.001
 
 
 def control_rows(
     target: Target, attackers: Sequence[Attacker], release: Evidence, original: Evidence | None, terms: Terms
 ) -> list[dict[str, Any]]:
-    """A row for each control: the attacker that came nearest to finding S."""
+    """One row per control: the attacker with the smallest p-value."""
     generator = np.random.default_rng(terms.seed + 1)
     shuffled = target.values.copy()
     planted = release.plant(_leak(target, generator))
@@ -59,10 +59,10 @@ def _control(
 
 
 def failures(rows: Sequence[dict[str, Any]], found: Collection[str] = ()) -> list[str]:
-    """What each failed control means.
+    """A message for each failed control.
 
-    found: columns that attackers found in the release. Where they succeeded, it does not matter that they failed
-    elsewhere: a leak is reported all the same.
+    found: columns that attackers found in the release. For these, a failure where success was expected does not matter:
+    the leak is reported anyway.
     """
     told = {
         "original data": "Attackers do not find {0!r} in the original data: failing on the release shows nothing.",

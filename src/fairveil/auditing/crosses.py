@@ -1,8 +1,8 @@
-"""An attacker that looks at combinations of two and three columns at once.
+"""An attacker that uses combinations of two and three columns.
 
-For every column, pair and triple of columns, what the target is in each combination of their classes is counted on
-other training rows (target encoding, cross-fitted), and the combinations that explain most go into a linear model. A
-parity of three columns, of which no two tell anything, is one combination; trees do not find it.
+Every column, pair and triple of columns becomes a categorical feature with cross-fitted target encoding, and the
+features that explain most of the target enter a linear model. The parity of three columns, which is independent of any
+two of them, is one such feature; trees do not find it.
 """
 
 import warnings
@@ -19,24 +19,24 @@ from sklearn.linear_model import LogisticRegression, Ridge
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
 
-#: Folds of the cross-fitting, and rows of the prior in each combination.
+#: Folds of the cross-fitting, and weight of the prior in each cell, in rows.
 _FOLDS, _PRIOR_ROWS = 5, 10.0
-#: Classes of a column in triples; triples at most.
+#: Maximum number of classes of a column in triples, and of triples.
 _COARSE, _MOST_TRIPLES = 8, 600
-#: Columns of which all pairs are tried.
+#: Maximum number of columns whose pairs are all tried.
 _MOST_PAIRED = 60
-#: Numbers of combinations that are tried; validation rows choose.
+#: Candidate numbers of combinations to keep; chosen on validation rows.
 _KEPT = (1, 4, 24)
 
 
 class Crosses:
-    """A linear model of what combinations of columns say, each learned on other rows."""
+    """A linear model of cross-fitted target encodings of column combinations."""
 
     def __init__(self, classes: int | None, seed: int) -> None:
         self.classes, self.seed = classes, seed
 
     def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
-        """Count, rank, then fit as many combinations as serve best."""
+        """Rank the combinations, then fit the number of them with the lowest validation loss."""
         codes, held = x.astype(np.int64), x_val.astype(np.int64)
         self.sizes = np.maximum(codes.max(axis=0, initial=0), held.max(axis=0, initial=0)) + 1
         self.truth = self._indicators(y)
@@ -51,7 +51,7 @@ class Crosses:
         best: tuple[float, int, Any] = (np.inf, 0, None)
         for keep in _KEPT:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # it is judged by what it finds
+                warnings.simplefilter("ignore", ConvergenceWarning)  # scored like any other model
                 model = self._model().fit(np.hstack(made[:keep]), y)
             loss = self._loss(self._answer(model, np.hstack(ready[:keep])), y_val)
             if best[2] is None or loss < best[0]:
@@ -60,7 +60,7 @@ class Crosses:
         return self
 
     def predict(self, x: Matrix) -> Array:
-        """From the combinations that were kept."""
+        """Predict from the combinations that were kept."""
         codes = np.minimum(x.astype(np.int64), self.sizes - 1)
         parts = [table[self._cells(codes, subset)]
                  for subset, table in zip(self.chosen[: self.keep], self.tables, strict=False)]  # fmt: skip
@@ -75,7 +75,7 @@ class Crosses:
         return [*((column,) for column in columns), *combinations(paired, 2), *combinations(few, 3)]
 
     def _cells(self, codes: NDArray[np.int64], subset: Sequence[int]) -> NDArray[np.int64]:
-        """The combination that each row is in."""
+        """The cell (combination of classes) of each row."""
         cell = np.zeros(len(codes), dtype=np.int64)
         for column in subset:
             size = self._levels(column, subset)
@@ -89,7 +89,7 @@ class Crosses:
         return int(np.prod([self._levels(column, subset) for column in subset]))
 
     def _sums(self, cells: NDArray[np.int64], count: int) -> tuple[Array, Array]:
-        """Rows of each cell, (cells,), and sums of the target there, (cells, outputs)."""
+        """Number of rows per cell, (cells,), and sums of the target per cell, (cells, outputs)."""
         sums = [np.bincount(cells, column, minlength=count) for column in self.truth.T]
         return np.bincount(cells, minlength=count).astype(np.float64), np.stack(sums, axis=1)
 
@@ -97,11 +97,11 @@ class Crosses:
         return np.asarray((sums + _PRIOR_ROWS * self.prior) / (rows + _PRIOR_ROWS)[..., None])
 
     def _table(self, codes: NDArray[np.int64], subset: Sequence[int]) -> Array:
-        """What each cell says, from all training rows: (cells, outputs)."""
+        """The target encoding of each cell from all training rows: (cells, outputs)."""
         return self._feature(self._rates(*self._sums(self._cells(codes, subset), self._count(subset))))
 
     def _cross_fitted(self, codes: NDArray[np.int64], subset: Sequence[int], fold: NDArray[np.int64]) -> Array:
-        """Rates for each training row, from the rows of other folds: (rows, outputs)."""
+        """Cross-fitted rates of each training row, from the other folds: (rows, outputs)."""
         count = self._count(subset)
         cells = self._cells(codes, subset)
         rows, sums = self._sums(cells + count * fold, count * _FOLDS)
@@ -110,7 +110,7 @@ class Crosses:
         return np.asarray(rates[fold, cells])
 
     def _gain(self, codes: NDArray[np.int64], subset: Sequence[int], fold: NDArray[np.int64]) -> float:
-        """What a combination explains of other rows: nats, or squares."""
+        """Cross-fitted log-likelihood in nats, or negative squared error."""
         rates = self._cross_fitted(codes, subset, fold)
         if self.classes is None:
             return -float(np.mean((self.truth - rates) ** 2))
@@ -120,7 +120,7 @@ class Crosses:
         return self._feature(self._cross_fitted(codes, subset, fold))
 
     def _feature(self, rates: Array) -> Array:
-        """Log-odds against the prior; means as they are."""
+        """Log-ratios to the prior; means are unchanged."""
         return rates if self.classes is None else np.asarray(np.log(rates / self.prior))
 
     def _indicators(self, y: Array) -> Array:
@@ -128,7 +128,7 @@ class Crosses:
             return np.asarray(((y - y.mean()) / (y.std() or 1.0))[:, None])
         shares = np.bincount(y.astype(np.int64), minlength=self.classes)
         truth = np.eye(self.classes)[y.astype(np.int64)]
-        return truth + np.where(shares == 0, 1e-9, 0.0)  # a class without rows has no logarithm
+        return truth + np.where(shares == 0, 1e-9, 0.0)  # avoids log 0 for a class without rows
 
     def _model(self) -> Any:
         return Ridge(1.0) if self.classes is None else LogisticRegression(C=1.0, max_iter=200)

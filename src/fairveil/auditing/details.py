@@ -1,7 +1,6 @@
-"""Fine structure of a release, as numbers: where S hides when values look clean.
+"""Fine structure of a release as numeric features: S may leak there even if the values are independent of it.
 
-Nothing here knows of a leak. Each feature is a question that anybody can ask of any table: what hour, which digit, how
-often, equal to what, at which place.
+The features are generic, not designed for specific leaks: hours, digits, frequencies, equal cells, row positions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,28 +17,28 @@ from fairveil.data.types import arrow_type, from_pattern, text_pattern
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
 
-#: Decimal places looked at, on both sides of the point, and low bits of a mantissa.
+#: Maximum number of decimal places, on both sides of the point, and of low bits of a mantissa.
 _LEVELS, _BITS = 16, 16
-#: Waves over the range of a number, and its quantile bins; fewer where there are many columns.
+#: Sine and cosine frequencies per number, and quantile bins; fewer if there are many columns.
 _WAVES, _BINS = 32, 32
-#: Features of all numbers of a table together, of each sort.
+#: Maximum number of features of each kind over all numeric columns of a table.
 _MOST_DETAILS, _MOST_WAVES, _MOST_BINS = 2000, 640, 480
-#: Buckets for the words, and for the pairs of letters, of columns with many different texts.
+#: Hash buckets for the words and for the letter pairs of text columns with many distinct values.
 _WORDS, _PAIRS = 128, 32
-#: Columns up to which all pairs are compared.
+#: Maximum number of columns for which all pairs are compared.
 _MOST_COMPARED = 40
 _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
-#: Whole numbers in these ranges may be seconds or milliseconds since 1970.
+#: Integers in these ranges may be seconds or milliseconds since 1970.
 _EPOCHS = ((1e8, 5e9, 1e6), (1e11, 5e12, 1e3))
 
 
 @dataclass(frozen=True)
 class NumberDetails:
-    """What is looked at in a numeric column, decided from all draws of a release without looking at S.
+    """The features of a numeric column, chosen from all draws of a release without using S.
 
-    levels: decimal places at which the numbers differ, negative ones left of the point. bits: low bits of a mantissa.
-    waves: angular frequencies per standard deviation. edges: between quantile bins. ticks: microseconds of a unit,
-    where the numbers are moments; None where they are not.
+    levels: decimal places at which the numbers differ, negative left of the point. bits: number of low mantissa bits.
+    waves: angular frequencies per standard deviation. edges: between quantile bins. ticks: microseconds per unit if
+    the numbers are timestamps, otherwise None.
     """
 
     center: float
@@ -52,7 +51,7 @@ class NumberDetails:
 
     @classmethod
     def of(cls, numbers: Array, columns: int, kind: pa.DataType | None) -> "NumberDetails":
-        """From the present numbers of a column; columns: how many numeric ones there are."""
+        """From the non-missing numbers of a column; columns: how many numeric columns there are."""
         present = numbers[np.isfinite(numbers)]
         center = float(present.mean()) if len(present) else 0.0
         spread = float(present.std()) if len(present) else 0.0
@@ -68,7 +67,7 @@ class NumberDetails:
                    frequencies, tuple(edges.tolist()), ticks_of(present, kind, whole=whole))  # fmt: skip
 
     def features(self, numbers: Array, kind: pa.DataType) -> list[NDArray[np.generic]]:
-        """Digits and parities, last bits, waves, bins and the parts of a calendar; missing numbers filled before."""
+        """Digits and parities, low bits, waves, bins and calendar fields; missing numbers must be filled."""
         parts: list[NDArray[np.generic]] = []
         for level in self.levels:
             digit = digit_at(numbers, level)
@@ -86,7 +85,7 @@ class NumberDetails:
 
 
 def ticks_of(present: Array, kind: pa.DataType | None, *, whole: bool) -> float | None:
-    """Microseconds of a unit of these numbers, where they are, or may be, moments."""
+    """Microseconds per unit of these numbers if they are, or may be, timestamps; otherwise None."""
     if kind is not None and pa.types.is_date(kind):
         return float(_DAY)
     if kind is not None and (pa.types.is_timestamp(kind) or pa.types.is_time(kind)):
@@ -98,7 +97,7 @@ def ticks_of(present: Array, kind: pa.DataType | None, *, whole: bool) -> float 
 
 
 def moments_of(text: pa.ChunkedArray) -> tuple[Array, pa.DataType] | None:
-    """Texts that are dates or times, as numbers, and what they stand for; None if they are not."""
+    """Texts that are dates or times as numbers, and their type; None for other texts."""
     pattern = text_pattern(text) if pa.types.is_string(text.type) else None
     if pattern is None:
         return None
@@ -107,7 +106,7 @@ def moments_of(text: pa.ChunkedArray) -> tuple[Array, pa.DataType] | None:
 
 
 def calendar(moments: Array) -> list[NDArray[np.generic]]:
-    """Hour, weekday and month, each value a column; minute, second, day, its parity, and the day of the year."""
+    """Hour, weekday and month one-hot; weekend, minute, second, day, day of the year; parities of some of them."""
     stamps = np.round(moments).astype("datetime64[us]")
     days = np.floor_divide(moments, _DAY)
     hour, weekday = np.floor_divide(moments, _HOUR) % 24, (days + 3) % 7
@@ -124,7 +123,7 @@ def calendar(moments: Array) -> list[NDArray[np.generic]]:
 
 
 def occurrences(codes: Mapping[str, NDArray[np.int64]], rows: int) -> list[NDArray[np.generic]]:
-    """How often the value of each column, and the whole row, occurs in the table: its logarithm, once, twice."""
+    """The number of occurrences of each value, and of the whole row: its logarithm, parity, flags for 1 and 2."""
     parts: list[NDArray[np.generic]] = []
     whole = np.zeros(rows, dtype=np.uint64)
     for values in codes.values():
@@ -137,7 +136,7 @@ def occurrences(codes: Mapping[str, NDArray[np.int64]], rows: int) -> list[NDArr
 
 
 def neighbours(codes: Mapping[str, NDArray[np.int64]], rows: int) -> list[NDArray[np.generic]]:
-    """Where a row equals the one before it and the one behind it, column by column, and in how many of them."""
+    """Whether a row equals the previous and the next one in each column, and in what share of the columns."""
     flags = np.zeros((rows, len(codes)), dtype=bool)
     for column, values in enumerate(codes.values()):
         flags[1:, column] = values[1:] == values[:-1]
@@ -149,7 +148,7 @@ def neighbours(codes: Mapping[str, NDArray[np.int64]], rows: int) -> list[NDArra
 
 
 def equal_columns(numbers: Mapping[str, Array], texts: Mapping[str, pa.ChunkedArray]) -> list[NDArray[np.generic]]:
-    """Where two columns of one sort hold the same value, or the one exceeds the other."""
+    """Whether two columns of the same kind hold the same value, or one exceeds the other."""
     parts: list[NDArray[np.generic]] = []
     if len(numbers) <= _MOST_COMPARED:
         for first, second in combinations(numbers.values(), 2):
@@ -165,7 +164,7 @@ def equal_columns(numbers: Mapping[str, Array], texts: Mapping[str, pa.ChunkedAr
 
 
 def text_shape(column: pa.ChunkedArray) -> Matrix:
-    """Of texts with too many values to list: lengths, letters at the ends, which words and which pairs of letters."""
+    """For texts with many distinct values: lengths, first and last letter, hashed words and letter pairs."""
     out = np.zeros((len(column), 6 + _PAIRS + _WORDS), dtype=np.float32)
     for row, text in enumerate(column.fill_null("").to_numpy(zero_copy_only=False)):
         if text:
@@ -180,7 +179,7 @@ def text_shape(column: pa.ChunkedArray) -> Matrix:
 
 
 def _hashed(word: str) -> int:
-    """The same number for the same word, in every process."""
+    """A hash that is the same in every process (FNV-1a)."""
     value = 2_166_136_261
     for letter in word:
         value = (value ^ ord(letter)) * 16_777_619 % 2**32
@@ -188,7 +187,7 @@ def _hashed(word: str) -> int:
 
 
 def low_bits(numbers: Array, kind: pa.DataType, bits: int) -> NDArray[np.generic]:
-    """The last bits of each number in the type in which it was released."""
+    """The low bits of each number, in the type in which it was released."""
     if pa.types.is_float32(kind):
         whole = numbers.astype(np.float32).view(np.int32).astype(np.int64)
     else:
@@ -197,12 +196,12 @@ def low_bits(numbers: Array, kind: pa.DataType, bits: int) -> NDArray[np.generic
 
 
 def digit_at(numbers: Array, level: int) -> Array:
-    """The digit at 10^-level; the little is for decimals that binary fractions miss by a hair."""
+    """The digit at 10^-level; 1e-6 is added because binary fractions may lie slightly below the decimal."""
     return np.asarray(np.floor(np.abs(numbers) * 10.0**level + 1e-6) % 10)
 
 
 def varying_levels(numbers: Array, most: int) -> tuple[int, ...]:
-    """Decimal places at which the numbers differ, from the largest number's down to where a double has none left."""
+    """Decimal places at which the numbers differ, from the leading digit down to the precision of a double."""
     finite = numbers[np.isfinite(numbers)]
     if not len(finite):
         return ()

@@ -1,4 +1,4 @@
-"""What callers hand to `audit`, checked: every problem is named at once, and never a value of the data."""
+"""Validation of the inputs of `audit`: errors list all problems at once and never contain data values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,10 +21,10 @@ Draw = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Target:
-    """A column to be guessed: S, or a downstream task.
+    """A column to predict: S, or a downstream task.
 
     values: codes 0..K-1 (float64), or numbers. labels: the classes as text; empty for numbers. rows: positions of the
-    rows that take part (rare joint values do not).
+    rows in use (those with rare joint values are dropped).
     """
 
     name: str
@@ -34,7 +34,7 @@ class Target:
 
     @property
     def classes(self) -> int | None:
-        """How many, or None for numbers."""
+        """The number of classes, or None for numbers."""
         return len(self.labels) or None
 
     def take(self, rows: NDArray[np.int64]) -> "Target":
@@ -69,7 +69,7 @@ class ImageArray:
         return self
 
     def equals(self, other: object) -> bool:
-        """Whether another release is this one."""
+        """Whether another release holds the same images."""
         return isinstance(other, ImageArray) and np.array_equal(self.array, other.array)
 
 
@@ -77,7 +77,7 @@ Released = Table | ImageArray
 
 
 def read_release(data: Any, what: str) -> Released:
-    """A table of any kind, or images as an array (rows, height, width[, channels])."""
+    """Read a table of any kind, or images as an array (rows, height, width[, channels])."""
     data = collected(data)
     if is_frame(data):
         table = read_table(data)
@@ -111,7 +111,7 @@ def read_targets(targets: Any, default: str) -> dict[str, pa.ChunkedArray]:
 
 
 def read_clusters(clusters: Any, rows: int) -> NDArray[np.int64] | None:
-    """Whose row each one is, as codes; None if nobody says. A row without a name is a person of its own."""
+    """The person of each row, as codes; None if not given. A row with a missing value is a separate person."""
     if clusters is None:
         return None
     column = _only(read_columns(clusters, "clusters"))
@@ -124,7 +124,7 @@ def read_clusters(clusters: Any, rows: int) -> NDArray[np.int64] | None:
 
 
 def make_target(name: str, column: pa.ChunkedArray) -> Target:
-    """A column as codes or numbers; raises on what cannot be guessed."""
+    """A column as codes or numbers; raises if a numeric column has missing values."""
     values = column.to_numpy(zero_copy_only=False)
     gone = missing_mask(column)
     rows = np.arange(len(values))
@@ -142,7 +142,7 @@ def make_target(name: str, column: pa.ChunkedArray) -> Target:
 
 
 def in_quarters(target: Target) -> Target:
-    """A number as four classes of equally many rows; classes stay as they are."""
+    """A number as its quartile; classes are returned unchanged."""
     if target.classes is not None:
         return target
     edges = np.quantile(target.values, [0.25, 0.5, 0.75])
@@ -153,14 +153,14 @@ def in_quarters(target: Target) -> Target:
 
 
 def distance_from_usual(target: Target) -> Target:
-    """Of a number, how far it lies from the median, by rank: what tells of its spread, and not of its mean."""
+    """The rank of a number's distance from the median: it depends on the spread, not on the mean."""
     distance = np.abs(target.values - np.median(target.values))
     ranks = stats.rankdata(distance) / len(distance)
     return Target(f"{target.name} (distance from the median)", ranks, (), target.rows)
 
 
 def joint_target(columns: list[Target]) -> Target | None:
-    """The joint value of several columns (numbers in quarters); combinations too rare to be learned are left out."""
+    """The joint value of several columns (numbers as quartiles); combinations too rare to learn are dropped."""
     if len(columns) < 2 or all(column.classes is None for column in columns):
         return None
     targets = [replace(in_quarters(column), name=column.name) for column in columns]
@@ -184,7 +184,7 @@ def check_all(
     secrets: dict[str, pa.ChunkedArray],
     targets: dict[str, pa.ChunkedArray],
 ) -> None:
-    """Refuse what no audit can be made of, all at once."""
+    """Reject inputs that cannot be audited, with all problems in one error."""
     rows, problems = len(released), []
     if rows < FEWEST_ROWS:
         problems.append(f"The release has {rows} rows; an audit needs at least {FEWEST_ROWS}.")
@@ -234,7 +234,7 @@ def _target_problems(name: str, column: pa.ChunkedArray) -> list[str]:
 
 
 def check_parts(target: Target, parts: dict[str, NDArray[np.int64]]) -> list[str]:
-    """Every group of S must be there to be learned, tuned on and scored."""
+    """Problems with groups of S that are too small in the training, validation or test rows."""
     if target.classes is None:
         return []
     return [

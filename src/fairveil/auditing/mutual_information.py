@@ -1,4 +1,4 @@
-"""The audit's information: the bracket of `fairveil.information`, and the paper's estimate from an embedding."""
+"""Mutual information in an audit: the bounds of `fairveil.information`, and the paper's estimate from an embedding."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from fairveil.information import (
 )
 from fairveil.metrics import Estimate
 
-#: The layer before the output (the supplement's Section `MIestimation`): small for few classes, else wide, then PCA.
+#: Width of the last hidden layer (supplement, Section `MIestimation`): small for few classes, else wide, then PCA.
 _FEW_CLASSES, _SMALL, _WIDE, _COMPONENTS = 8, 8, 128, 12
 _FEWEST_OF_A_CLASS = 30
 
@@ -43,7 +43,7 @@ class Channel:
 
     @classmethod
     def of(cls, released: Released, original: Released | None, log_density: LogDensity) -> "Channel":
-        """Only for tables of numbers."""
+        """Build the channel; raises unless both are tables of numbers without missing cells."""
         tables = [released, original]
         if not all(isinstance(table, Table) and _all_numbers(table) for table in tables):
             raise InputError("log_density needs a release and an original that are tables of numbers, nothing missing.")
@@ -51,7 +51,7 @@ class Channel:
         return cls(log_density, arrays[0], arrays[1])
 
     def information(self, rows: NDArray[np.int64], codes: NDArray[np.int64], confidence: float) -> Estimate:
-        """An upper bound on what the release tells of a column, from these rows."""
+        """An upper bound on the information of the release about a column, from these rows."""
         return channel_information(self.released[rows], codes, self.log_density, self.original[rows], confidence)
 
 
@@ -75,11 +75,11 @@ def information_row(
     *,
     epochs: int,
 ) -> dict[str, Any]:
-    """What the release tells of a column, in nats.
+    """The information of the release about a column, in nats.
 
-    lower: H minus the log-loss on test rows of the model that did best on validation rows. upper: where the channel is
-    known. embedding: k-NN information of the embedding, with its stated error; normalised: divided by that of the
-    original data.
+    lower: entropy minus the log-loss on test rows of the model with the lowest validation loss. upper: if the channel
+    is known. embedding: k-NN estimate from the embedding, with its error; normalised: divided by that of the original
+    data.
     """
     truth = Truth.of(target, release.parts)
     codes = truth.test.astype(np.int64)
@@ -92,7 +92,7 @@ def information_row(
     row |= {**flat("lower", lower), "model": best.name}
     if channel is not None:
         row |= flat("upper", channel.information(truth.parts.test, codes, terms.confidence))
-    # Neighbours need company: classes with few test rows take no part in the estimate.
+    # The k-NN estimate needs enough neighbours: classes with few test rows are dropped.
     frequent = np.isin(codes, np.flatnonzero(np.bincount(codes) >= _FEWEST_OF_A_CLASS))
     if len(np.unique(codes[frequent])) < 2:
         return row
@@ -108,7 +108,7 @@ def information_row(
 
 
 def _ratio(found: KnnEstimate, before: KnnEstimate) -> dict[str, float]:
-    """What is left of the information, and its error to first order; nothing where there was hardly any before."""
+    """The share of the information that is left, and its first-order error; NaN if the original has hardly any."""
     if before.value <= before.error:
         return {"normalised": np.nan, "normalised_error": np.nan}
     value = found.value / before.value
@@ -116,7 +116,7 @@ def _ratio(found: KnnEstimate, before: KnnEstimate) -> dict[str, float]:
 
 
 def embedding(target: Target, evidence: Evidence, epochs: int, seed: int) -> Array:
-    """Test rows as the layer before softmax sees them, in a network trained to tell the target."""
+    """The last hidden layer, on test rows, of a network trained to predict the target."""
     images = evidence.has("images")
     view = "images" if images else "values"
     few = (target.classes or 0) <= _FEW_CLASSES

@@ -11,17 +11,17 @@ from torch import Tensor, nn
 
 Array = NDArray[np.float64]
 
-#: Convolutions of the paper's adversary for images.
+#: Filters of the convolutions in the paper's adversary for images.
 FILTERS = (32, 64)
-#: Steps of an epoch at least: small tables get smaller batches.
+#: Minimum number of steps per epoch: small tables get smaller batches.
 _FEWEST_STEPS = 20
 
 
 class Network:
-    """Trains with Adam and dropout; keeps the weights that did best on validation rows.
+    """Trains with AdamW and dropout; keeps the weights with the lowest validation loss.
 
-    classes: how many, or None to predict a number. hidden: widths of the layers before the output. filters: of the
-    3 x 3 convolutions, each with pooling, through which rows are seen that are images (rows, channels, height, width).
+    classes: number of classes, or None to predict a number. hidden: widths of the layers before the output. filters: of
+    the 3 x 3 convolutions, each with pooling, for images of shape (rows, channels, height, width).
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Network:
 
     def fit(self, x: NDArray[np.float32], y: Array, x_val: NDArray[np.float32], y_val: Array) -> Self:
         """Learn y (codes or numbers) from x."""
-        with torch.random.fork_rng(devices=[]):  # weights and dropout draw from torch's global stream
+        with torch.random.fork_rng(devices=[]):  # weights and dropout use torch's global generator
             torch.manual_seed(self.seed)
             self._scale(x, y)
             self.body, self.head = self._layers(x.shape[1:])
@@ -77,7 +77,7 @@ class Network:
                 layers.append(nn.Conv2d(channels, filters, 3, padding=1))
                 channels = filters
                 if min(height, across) >= 2:
-                    layers.append(nn.MaxPool2d(2))  # before the ReLU: the same values from a quarter of the work
+                    layers.append(nn.MaxPool2d(2))  # before the ReLU: same result, a quarter of the work
                     height, across = height // 2, across // 2
                 layers.append(nn.ReLU())
             layers.append(nn.Flatten())

@@ -1,4 +1,4 @@
-"""A fresh LightGBM learns a column from released training rows and is scored once on released test rows."""
+"""A LightGBM model is trained on released training rows and scored once on released test rows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +25,10 @@ _FEWEST_OF_A_CLASS = 20
 
 @dataclass(frozen=True)
 class Probe:
-    """What a fresh model made of a release.
+    """The scores of a newly trained model on a release.
 
-    majority: the share of the most frequent class among the test rows, what guessing alone gives. auc: for a truth of
-    two classes. gap: ΔDemP of the predictions with respect to the groups given, if any.
+    majority: the share of the most frequent class among the test rows, the accuracy of guessing. auc: for two classes
+    only. gap: ΔDemP of the predictions between the groups, if given.
     """
 
     accuracy: Estimate
@@ -49,8 +49,8 @@ def probe(
 ) -> Probe:
     """Fit 200 trees of 31 leaves on the training rows and score them on the test rows.
 
-    Classes with fewer than 20 training rows are not guessed: no leaf could hold them, and a booster that tries ends
-    below the majority rate. Their test rows count as wrong.
+    Classes with fewer than 20 training rows are not predicted: no leaf could hold them, and a booster that includes
+    them ends below the majority rate. Their test rows count as errors.
     """
     if len(train) != len(train_truth) or len(test) != len(test_truth):
         raise InputError("Each release needs as many rows as its truth.")
@@ -77,7 +77,7 @@ def probe(
 
 
 def _one_hot(train: pd.DataFrame, test: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Both tables as numbers: text columns one-hot by the categories of both, numbers as they are."""
+    """Both tables as numbers: text columns one-hot over the categories of both, numbers unchanged."""
     both = pd.concat([train, test], ignore_index=True)
     coded = pd.get_dummies(both, columns=list(both.select_dtypes(exclude="number").columns), dtype=np.float32)
     array = coded.to_numpy(dtype=np.float64)

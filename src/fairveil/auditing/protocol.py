@@ -1,4 +1,4 @@
-"""The protocol: fresh models learn from training rows, are tuned on validation rows and scored once on test rows."""
+"""The protocol: models are fitted on training rows, tuned on validation rows and scored once on test rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from fairveil.auditing.inputs import ImageArray, Released, Target
 from fairveil.auditing.views import FeatureMap, kept_values, order_features
 from fairveil.data.frames import Table
 
-#: Shares of the rows that tune and that score, where the caller does not say.
+#: Default shares of validation and test rows.
 _VALIDATION, _TEST = 0.15, 0.35
 PARTS = ("train", "validation", "test")
 
@@ -23,12 +23,12 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Parts:
-    """Positions of the rows of each part.
+    """Row positions of the training, validation and test parts.
 
-    weights: how many rows of the population each row of the table stands for; None if all stand for one. Test rows are
-    then scored by their weights. Training and validation rows are repeated as their weights say, so that every attacker
-    learns from the population, whether it knows of weights or not. people: whose row each row of the table is; None if
-    every row is a person of its own.
+    weights: how many rows of the population each row of the table represents; None if each represents one. Scores on
+    test rows are weighted. Training and validation rows are repeated in proportion to their weights, so that every
+    attacker learns from the population, whether or not it supports weights. people: the person of each row of the
+    table; None if every row is a different person.
     """
 
     train: Positions
@@ -39,11 +39,11 @@ class Parts:
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """All rows that take part, in order, once."""
+        """All rows in use, sorted, without repeats."""
         return np.unique(np.concatenate([self.train, self.validation, self.test]))
 
     def weighted(self, weights: Array | None) -> "Parts":
-        """Of rows that stand for several, or for none."""
+        """The parts with these weights: fitting rows are repeated, test rows of weight 0 dropped."""
         if weights is None:
             return self
         test = self.test[weights[self.test] > 0]
@@ -55,13 +55,13 @@ class Parts:
         return dict(zip(PARTS, (self.train, self.validation, self.test), strict=True))
 
     def among(self, rows: NDArray[np.int64]) -> "Parts":
-        """The same parts as positions among these rows."""
+        """The same parts, as positions within these rows."""
         weights = None if self.weights is None else self.weights[rows]
         people = None if self.people is None else self.people[rows]
         return self._each(lambda part: np.searchsorted(rows, part), weights, people)
 
     def within(self, rows: NDArray[np.int64]) -> "Parts":
-        """Only these rows."""
+        """The parts restricted to these rows."""
         return self._each(lambda part: part[np.isin(part, rows)], self.weights, self.people)
 
     def _each(
@@ -70,12 +70,12 @@ class Parts:
         return Parts(change(self.train), change(self.validation), change(self.test), weights, people)
 
 
-#: Rows of a part are repeated to at most so many times their number.
+#: A part grows to at most this many times its number of rows.
 _MOST_REPEATED = 4
 
 
 def _repeated(part: NDArray[np.int64], weights: Array) -> NDArray[np.int64]:
-    """Rows of a part, each as often as its weight says: exactly where weights are small whole numbers, else rounded."""
+    """Rows of a part, repeated in proportion to their weights: exactly for small integer weights, else rounded."""
     own = weights[part]
     if not own.any():
         raise InputError("sample_weight is zero in all rows of a part of the split: nothing can be learned there.")
@@ -93,9 +93,10 @@ def split_rows(
     seed: int,
     people: NDArray[np.int64] | None = None,
 ) -> Parts:
-    """The caller's parts, or a random split that keeps the shares of S; at most `most` training rows.
+    """The caller's parts, or a random split stratified by S; at most `most` training rows.
 
-    people: whose row each one is. All rows of a person are then in one part, so that none is recognised by another.
+    people: the person of each row. All rows of a person are then in the same part of a random split, so that none is
+    recognised by another.
     """
     if split is not None:
         parts = _given_parts(np.asarray(split), strata, rows, seed)
@@ -139,7 +140,7 @@ def _given_parts(names: NDArray[np.generic], strata: NDArray[np.generic] | None,
 
 @dataclass(frozen=True)
 class Evidence:
-    """A release as attackers see it: one matrix a view, and the training rows of further draws in the same views."""
+    """A release as attackers see it: one matrix per view, and the training rows of further draws in the same views."""
 
     parts: Parts
     views: dict[str, Matrix]
@@ -154,7 +155,7 @@ class Evidence:
         original: Released | None = None,
         features: FeatureMap | None = None,
     ) -> "Evidence":
-        """All views. features: a map to share with other evidence; original: adds the view of who holds it."""
+        """Build all views. features: a feature map shared with other evidence; original: adds the view `original`."""
         order = order_features(len(released), tuple(map(np.unique, (parts.train, parts.validation, parts.test))))
         show = _viewer([released, *draws], features)
         views = show(released, order)
@@ -165,23 +166,23 @@ class Evidence:
         return cls(parts, views, tuple({name: view[parts.train] for name, view in more.items()} for more in again))
 
     def view(self, name: str) -> Matrix:
-        """All rows of the release, as this view shows them."""
+        """All rows of the release in this view."""
         return _view(self.views, name)
 
     def has(self, name: str) -> bool:
-        """Whether the view is there."""
+        """Whether the view exists."""
         return {"values", "details"} <= set(self.views) if name == "everything" else name in self.views
 
     def training(self, name: str, target: Target, values: Array) -> tuple[Matrix, Array]:
-        """Training rows of the release and of its further draws, with what is to be guessed."""
+        """Training rows of the release and of its further draws, with their target."""
         train = self.parts.within(target.rows).train
         taking_part = np.isin(self.parts.train, train)
-        # An original beside the release is one and the same in every draw: that view has no further draws.
+        # The original does not change between draws, so that view has no further draws.
         more = [_view(views, name)[taking_part] for views in self.extra if name != "original"]
         return np.concatenate([self.view(name)[train], *more]), np.tile(values[train], 1 + len(more))
 
     def plant(self, column: Array) -> "Evidence":
-        """Its values with a column added: a leak of known size."""
+        """The view `values` with an added column: a leak of known size."""
         return Evidence(self.parts, {"values": np.hstack([self.views["values"], column[:, None].astype(np.float32)])})
 
 
@@ -190,7 +191,7 @@ def _view(views: dict[str, Matrix], name: str) -> Matrix:
 
 
 def _viewer(releases: Sequence[Released], features: FeatureMap | None) -> Callable[[Any, Matrix], dict[str, Matrix]]:
-    """How every draw of a release is shown: by one map of its columns, or as images."""
+    """A function that builds the views of any draw of a release: by a common feature map, or as images."""
     tables = [release for release in releases if isinstance(release, Table)]
     if tables:
         columns = features or FeatureMap.of(tables)
@@ -202,7 +203,7 @@ def _viewer(releases: Sequence[Released], features: FeatureMap | None) -> Callab
 
     def show(images: ImageArray, order: Matrix) -> dict[str, Matrix]:
         flat = images.array.reshape(len(images), -1)
-        # Where pixels are whole numbers, the last bit of each.
+        # If pixels are integers, the last bit of each.
         details = [(flat % 2).astype(np.float32), order] if whole else [order]
         return {"images": images.array, "values": flat, "details": np.hstack(details)}
 
@@ -211,7 +212,7 @@ def _viewer(releases: Sequence[Released], features: FeatureMap | None) -> Callab
 
 @dataclass(frozen=True)
 class Terms:
-    """What every stage of an audit goes by: confidence of intervals, seed of all models, whom to tell of progress."""
+    """Settings of every stage of an audit: confidence level, seed of all models, progress callback."""
 
     confidence: float = 0.95
     seed: int = 0
@@ -220,7 +221,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attacker predicts for validation and test rows, and for test rows of another release if asked."""
+    """Predictions of one attacker for validation and test rows, and for test rows of another release if requested."""
 
     attacker: str
     view: str
@@ -230,7 +231,7 @@ class Attempt:
 
     @property
     def name(self) -> str:
-        """As it is shown."""
+        """The name shown in results."""
         return f"{self.attacker} ({self.view})"
 
 
@@ -242,9 +243,9 @@ def attempt(
     values: Array | None = None,
     also: Evidence | None = None,
 ) -> Attempt:
-    """Fit every candidate on training rows, let the best on validation rows predict.
+    """Fit every candidate on training rows and predict with the one that has the lowest validation loss.
 
-    values: another truth to learn. also: other rows, seen through the same features, to predict too.
+    values: target values that replace those of `target`. also: other rows with the same features, to predict too.
     """
     truth = target.values if values is None else values
     parts = evidence.parts.within(target.rows)

@@ -1,4 +1,4 @@
-"""The result of an audit: frozen, with its tables, a summary for the terminal, and JSON that reads back the same."""
+"""The result of an audit: immutable, with tables, a summary for the terminal, and JSON that round-trips."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -21,18 +21,18 @@ _FRAMES = ("leakage", "attacks", "tails", "tasks", "rates", "information", "cont
 
 @dataclass(frozen=True, eq=False)
 class AuditResult:
-    """What fresh attackers found in a release, and what it is still good for.
+    """Leakage of S in a release according to newly trained attackers, and the utility of the release.
 
-    valid: whether every control came out as it must; if not, `reasons` say which did not and nothing else counts.
-    leakage: for each sensitive column (and their joint value) the maximum over attackers, with simultaneous intervals,
-        and `worst_gap`: the largest ΔDemP of a predictor made from an attacker.
-    attacks: every attacker. tails: how often attackers are right about the 0.2, 0.5 and 1 % of the rows of which they
-        are most certain, for each group.
-    tasks: downstream models. rates: how each group fares under them, for binary tasks.
-    information: nats. controls: what had to succeed and to fail.
-    groups: sizes of the groups of S among the test rows. certificate: the certified bound, if one was handed in.
-    settings: profile, confidence, rows of each part, draws, seed. seconds: how long each stage took.
-    subject: of which file it is, by SHA-256, where that was checked. seal: by whom it was.
+    valid: whether every control had its expected outcome; if not, `reasons` lists the failures, and the other results
+        are meaningless.
+    leakage: for each sensitive column (and their joint value) the maximum over attackers, with simultaneous confidence
+        intervals, and `worst_gap`: the largest ΔDemP of a predictor built from an attacker's scores.
+    attacks: every attacker. tails: precision on the 0.2, 0.5 and 1 % of rows with the highest scores, per group.
+    tasks: downstream models. rates: their error rates per group, for binary tasks.
+    information: mutual information in nats. controls: attacks that had to succeed or fail.
+    groups: sizes of the groups of S among the test rows. certificate: the certified bound, if one was given.
+    settings: profile, confidence, rows per part, draws, seed. seconds: duration of each stage.
+    subject: the audited file, by SHA-256, if it was checked. seal: who checked it.
     """
 
     valid: bool
@@ -58,7 +58,7 @@ class AuditResult:
 
     @property
     def found(self) -> bool:
-        """Whether any attacker found S beyond chance, having paid for all that were tried."""
+        """Whether any attacker predicts S better than chance, adjusted for the number of attackers."""
         self._refuse_invalid()
         return bool(self.leakage["found"].any())
 
@@ -76,11 +76,11 @@ class AuditResult:
         balanced_advantage: float | None = None,
         gap: float | None = None,
     ) -> list[str]:
-        """Which limits are exceeded by what attackers found, as messages. What is no more than chance exceeds none.
+        """Messages for the limits that leakage exceeds. Only columns with significant leakage are compared.
 
-        advantage: of an attacker's accuracy over the majority rate, or R^2. auc: the largest area under a ROC curve.
-        balanced_advantage: of the balanced accuracy over 1/K, which counts small groups as much as large ones. gap: the
-        ΔDemP of a predictor made from an attacker.
+        advantage: accuracy above the majority rate, or R^2. auc: the largest area under a ROC curve.
+        balanced_advantage: balanced accuracy above 1/K, in which small groups count as much as large ones. gap: the
+        ΔDemP of a predictor built from an attacker's scores.
         """
         self._refuse_invalid()
         limits = {"advantage": advantage, "auc": auc, "balanced_advantage": balanced_advantage, "worst_gap": gap}
@@ -99,7 +99,7 @@ class AuditResult:
             raise InputError(f"This audit is invalid and says nothing: {' '.join(self.reasons)}")
 
     def verdict(self) -> str:
-        """One paragraph for a curator."""
+        """A one-paragraph summary for a data curator."""
         if not self.valid:
             return f"INVALID: nothing is reported. {' '.join(self.reasons)}"
         lines = []
@@ -124,7 +124,7 @@ class AuditResult:
     def summary(self, console: Console | None = None) -> None:
         """Print the verdict and the tables to the terminal."""
         console = console or Console(width=None if Console().is_terminal else 140)
-        console.print(self.verdict(), highlight=False, markup=False)  # names come from the data
+        console.print(self.verdict(), highlight=False, markup=False)  # names are data, not markup
         if not self.valid:
             console.print(self._control_table())
             return
@@ -162,7 +162,7 @@ class AuditResult:
         return table
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Convert to plain values."""
         return {
             "format": _FORMAT,
             "valid": self.valid,
@@ -176,7 +176,7 @@ class AuditResult:
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """As JSON, written to a file if one is named."""
+        """Convert to JSON; also write it to `path` if given."""
         text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         if path is not None:
             write_atomic(Path(path), text.encode())
@@ -184,7 +184,7 @@ class AuditResult:
 
     @classmethod
     def from_json(cls, source: str | Path) -> "AuditResult":
-        """Read what `to_json` wrote: the text itself, or the file that holds it."""
+        """Read the output of `to_json`: the text itself, or the path of the file."""
         text = (
             source if isinstance(source, str) and source.lstrip().startswith("{") else Path(source).read_text("utf-8")
         )
@@ -196,7 +196,7 @@ class AuditResult:
 
     @classmethod
     def from_dict(cls, values: Any) -> "AuditResult":
-        """Read what `to_dict` gave. It may come from anybody: what is not of its form is refused."""
+        """Read the output of `to_dict`. The source is not trusted: malformed values are rejected."""
         if not isinstance(values, dict) or values.get("format") != _FORMAT:
             raise InputError("This is not an audit of this version of fairveil.")
         try:
@@ -218,16 +218,16 @@ class AuditResult:
         return result
 
     def to_html(self, path: str | Path) -> None:
-        """Write one self-contained page: the verdict, pictures, tables, how it was done."""
+        """Write one self-contained page: verdict, figures, tables and method."""
         write_page(self.to_dict() | {"verdict": self.verdict()}, Path(path))
 
     def with_certificate(self, certificate: Certificate) -> "AuditResult":
-        """The same audit beside a certificate for the same release."""
+        """A copy with a certificate for the same release."""
         return replace(self, certified=certificate)
 
 
 def _records(frame: pd.DataFrame) -> dict[str, Any]:
-    """Columns in order, and rows with None for what is not there."""
+    """Columns in order, and rows with None for missing values."""
     rows = [[None if absent(value) else value for value in row] for row in frame.astype(object).to_numpy().tolist()]
     return {"columns": [str(name) for name in frame.columns], "rows": rows}
 

@@ -1,8 +1,8 @@
-"""From predictions on test rows to numbers: how well S was guessed, whether that is chance, and what it could do.
+"""Scores of predictions on test rows: how well S was predicted, whether better than chance, and the worst ΔDemP.
 
-Whether anything was found at all is decided by permutation: the same shuffles of S are held against the ranks of every
-attacker's scores, and an attacker's adjusted p-value is how often the best of *all* attackers does as well under a
-shuffle (Westfall and Young's max-T). It is exact whatever the models are, and having tried many is paid for.
+A permutation test decides whether S was found: the same permutations of S are compared with the ranks of every
+attacker's scores, and an attacker's adjusted p-value is the share of permutations in which the best of *all* attackers
+does as well (Westfall and Young's max-T). It is exact for any models and adjusted for the number of attackers.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ from fairveil.metrics import (
 )
 
 PERMUTATIONS = 999
-#: S counts as found at an adjusted p-value of at most this: one in fifty audits of a harmless release cries wolf.
+#: S counts as found if the adjusted p-value is at most this: one in fifty audits of a safe release is a false alarm.
 FOUND = 0.02
 
 
@@ -47,27 +47,27 @@ class Truth:
 
     @classmethod
     def of(cls, target: Target, parts: Parts, values: Array | None = None) -> "Truth":
-        """Of the rows that take part."""
+        """Restricted to the rows in use."""
         return cls(target, parts.within(target.rows), target.values if values is None else values)
 
     @property
     def test(self) -> Array:
-        """On test rows."""
+        """The target on test rows."""
         return np.asarray(self.values[self.parts.test])
 
     @property
     def validation(self) -> Array:
-        """On validation rows."""
+        """The target on validation rows."""
         return np.asarray(self.values[self.parts.validation])
 
     @property
     def weights(self) -> Array | None:
-        """Of test rows; None if all count alike."""
+        """Weights of the test rows; None if all are equal."""
         return None if self.parts.weights is None else np.asarray(self.parts.weights[self.parts.test])
 
     @property
     def people(self) -> NDArray[np.int64]:
-        """A number for whom each test row is of; each row its own where nobody says, or where S differs within."""
+        """The person of each test row, as codes; one per row if not given, or if S varies within a person."""
         rows = np.arange(len(self.test))
         if self.parts.people is None:
             return rows
@@ -78,7 +78,7 @@ class Truth:
 
     @property
     def center(self) -> float:
-        """The mean of the training rows: the best constant guess of a number."""
+        """The mean of the training rows: the best constant prediction of a number."""
         return float(np.mean(self.values[self.parts.train]))
 
     @property
@@ -99,15 +99,15 @@ def attack_row(attempt: Attempt, truth: Truth, p_value: float, confidence: float
 
 
 def majority_share(truth: Truth) -> float:
-    """How often always naming the most frequent class of the training rows is right on test rows."""
+    """Accuracy on test rows of always predicting the most frequent class of the training rows."""
     return float(np.average(truth.test == truth.majority, weights=truth.weights))
 
 
 def scores(attempt: Attempt, truth: Truth, confidence: float) -> dict[str, Estimate]:
-    """How well S was guessed.
+    """How well S was predicted.
 
-    advantage: accuracy minus that of always naming the most frequent class, row by row; for numbers, R^2: the share of
-    the variance that is explained.
+    advantage: accuracy minus that of always predicting the most frequent class, as a paired difference; for numbers,
+    R^2.
     """
     s, p, weights = truth.test, attempt.test, truth.weights
     if truth.target.classes is None:
@@ -126,7 +126,7 @@ def scores(attempt: Attempt, truth: Truth, confidence: float) -> dict[str, Estim
 
 
 def added(first: Attempt, second: Attempt, truth: Truth, confidence: float) -> Estimate:
-    """By how much one attacker guesses better than another on the same rows: accuracy, or explained variance."""
+    """Gain of one attacker over another on the same rows: accuracy, or explained variance."""
     s = truth.test
     if truth.target.classes is None:
         scale = float(np.average((s - truth.center) ** 2, weights=truth.weights))
@@ -137,15 +137,15 @@ def added(first: Attempt, second: Attempt, truth: Truth, confidence: float) -> E
 
 @dataclass(frozen=True)
 class Tried:
-    """Attempts at one form of a column: the column itself or, of a number, its quarters or how far it is from usual."""
+    """Attempts on one form of a column: itself or, for a number, its quartile or its distance from the median."""
 
     truth: Truth
     attempts: Sequence[Attempt]
 
     def statistics(self, person: NDArray[np.int64]) -> Callable[[NDArray[np.int64]], list[list[float]]]:
-        """For an order of S: of each attempt, over all rows and, of several classes, over those of each class."""
+        """For a permutation of S, the statistics of each attempt: over all rows and, for K > 2, within each class."""
         classes = self.truth.target.classes or 0
-        # The rows of a person share their S: it is shuffled between people, who count by all of their rows.
+        # The rows of a person share one S: it is permuted between people, and ranks are summed per person.
         s = np.zeros(person.max() + 1)
         s[person] = self.truth.test
         tables = [_summed(_ranks(a.test, self.truth.target.classes), person) for a in self.attempts]
@@ -157,7 +157,7 @@ class Tried:
         def of_classes(order: NDArray[np.int64]) -> list[list[float]]:
             shuffled = codes[order]
             own = [table[rows, shuffled] for table in tables]
-            # A class of few rows is diluted in the mean over all of them.
+            # A leak about a small class is diluted in the mean over all rows.
             each = [np.bincount(shuffled, ranks, minlength=classes) if classes > 2 else () for ranks in own]
             return [[float(ranks.mean()), *of_class] for ranks, of_class in zip(own, each, strict=True)]
 
@@ -165,10 +165,10 @@ class Tried:
 
 
 def p_values(tried: Sequence[Tried], seed: int, columns: int = 1) -> list[list[float]]:
-    """Adjusted p-values, one for each attempt, of "the release tells nothing of S".
+    """Adjusted p-values, one per attempt, of "the release is independent of S".
 
-    The same shuffles of S serve all attempts, at whatever form of the column. columns: how many sensitive columns are
-    attacked in all; each p-value pays for them too (Bonferroni).
+    The same permutations of S are used for all attempts, on any form of the column. columns: how many sensitive columns
+    are attacked in total; p-values are adjusted for them too (Bonferroni).
     """
     person = tried[0].truth.people
     rows = int(person.max()) + 1
@@ -183,12 +183,12 @@ def p_values(tried: Sequence[Tried], seed: int, columns: int = 1) -> list[list[f
 
     generator = np.random.default_rng(seed)
     shuffles = columns * (PERMUTATIONS + 1) - 1
-    # The observed order is one of the permutations, in the moments too: that makes the test exact.
+    # The observed order is one of the permutations, also for the mean and spread: that makes the test exact.
     every = np.stack([
         statistic(np.arange(rows)), *(statistic(generator.permutation(rows)) for _ in range(shuffles))
     ])  # fmt: skip
     spread = every.std(axis=0)
-    spread[spread == 0] = np.inf  # a constant score finds nothing
+    spread[spread == 0] = np.inf  # a constant score is never significant
     standard = (every - every.mean(axis=0)) / spread
     largest = standard.max(axis=1)
     strongest_of = np.array([standard[0][owner == attempt].max() for attempt in range(owner[-1] + 1)])
@@ -198,7 +198,7 @@ def p_values(tried: Sequence[Tried], seed: int, columns: int = 1) -> list[list[f
 
 
 def strongest(attempts: Sequence[Attempt], truth: Truth, p_value: float, confidence: float) -> dict[str, Any]:
-    """The maximum over attackers of each measure; its interval holds for all of them at once (Bonferroni)."""
+    """The maximum over attackers of each measure; its interval is simultaneous for all attackers (Bonferroni)."""
     shared = 1.0 - (1.0 - confidence) / len(attempts)
     each = [scores(attempt, truth, shared) for attempt in attempts]
     best = int(np.argmax([score["advantage"].value for score in each]))
@@ -219,16 +219,16 @@ def strongest(attempts: Sequence[Attempt], truth: Truth, p_value: float, confide
     return {**out, "p_value": p_value, "found": bool(p_value <= FOUND)}
 
 
-#: Shares of the rows, those of which an attacker is most certain, in which a group is named.
+#: Shares of the rows, those with an attacker's highest scores for a group, on which precision is measured.
 TAILS = (0.002, 0.005, 0.01)
 _FEWEST_IN_A_TAIL = 5
 
 
 def tail_rows(attempts: Sequence[Attempt], truth: Truth, confidence: float) -> list[dict[str, Any]]:
-    """How often attackers are right about the few rows of which they are most certain, for each group of S.
+    """Precision of attackers on the few rows with the highest scores, for each group of S.
 
     Attacker and threshold are chosen on validation rows, for each group and share; the precision on test rows has an
-    exact interval. `rate`: the group's share of all test rows, which is what guessing would be right in.
+    exact interval. `rate`: the group's share of all test rows, the precision of guessing.
     """
     rows: list[dict[str, Any]] = []
     for code in range(truth.target.classes or 0):
@@ -252,10 +252,10 @@ def tail_rows(attempts: Sequence[Attempt], truth: Truth, confidence: float) -> l
 
 
 def worst_gap(tried: Sequence[Tried], confidence: float) -> tuple[Estimate, str]:
-    """The largest ΔDemP of a predictor made from an attacker: its scores for two groups, compared with a threshold.
+    """The largest ΔDemP of a predictor that compares an attacker's scores for two groups with a threshold.
 
-    Attacker, groups, threshold and which group is ahead are chosen on validation rows; on test rows it is one signed
-    difference, near 0 where nothing is found. Numbers are cut into quarters.
+    Attacker, groups, threshold and sign are chosen on validation rows; on test rows it is one signed difference, near 0
+    if nothing is found. Numbers are replaced by their quartiles.
     """
     truth = tried[0].truth
     made = [(attempt, *_groups(each.truth)) for each in tried for attempt in each.attempts]
@@ -266,7 +266,7 @@ def worst_gap(tried: Sequence[Tried], confidence: float) -> tuple[Estimate, str]
                 score = scores_of(attempt.validation, high, low)
                 own, other = score[groups.validation == high], score[groups.validation == low]
                 gap, threshold = _largest_gap(own, other)
-                # Less what chance alone makes of few rows: small groups would win by noise.
+                # Subtract the gap expected by chance: otherwise small groups would win by noise.
                 gap -= _noise(len(own), len(other))
                 if gap > best[0]:
                     best = (gap, index, high, low, threshold)
@@ -281,7 +281,7 @@ def worst_gap(tried: Sequence[Tried], confidence: float) -> tuple[Estimate, str]
 
 
 def _noise(rows: int, others: int) -> float:
-    """What the largest difference of two distribution functions exceeds by chance in one of twenty samples."""
+    """Bound on the largest difference of two empirical distribution functions that chance exceeds in 5 % of samples."""
     return float(np.sqrt((1.0 / max(rows, 1) + 1.0 / max(others, 1)) * np.log(40.0) / 2.0))
 
 
@@ -311,7 +311,7 @@ def _groups(truth: Truth) -> tuple[_Groups, Any]:
 
 
 def _largest_gap(high: Array, low: Array) -> tuple[float, float]:
-    """The threshold at which the shares above differ most, and by how much."""
+    """The largest difference between the shares above a threshold, and that threshold."""
     if not len(high) or not len(low):
         return 0.0, 0.0
     points = np.unique(np.concatenate([high, low]))
@@ -322,7 +322,7 @@ def _largest_gap(high: Array, low: Array) -> tuple[float, float]:
 
 
 def _ranks(predicted: Array, classes: int | None) -> Array:
-    """Centred ranks of the score of each class, (rows, classes); of the number itself, (rows, 1)."""
+    """Centred ranks of the score of each class, (rows, classes), or of the predicted number, (rows, 1)."""
     if classes is None:
         return _centred(predicted)[:, None]
     return np.stack([_centred(predicted[:, code]) for code in range(classes)], axis=1)
@@ -341,7 +341,7 @@ def _centred(values: Array) -> Array:
 
 
 def _gain(gain: Array, confidence: float, weights: Array | None) -> Estimate:
-    """The mean of wins (1) and losses (-1) against the majority. One that never differed may still differ once."""
+    """The mean of wins (1) and losses (-1). If all are 0, the interval allows for differences too rare to observe."""
     found = of_mean(gain, confidence, weights)
     if gain.any():
         return found

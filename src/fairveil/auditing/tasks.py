@@ -1,4 +1,4 @@
-"""Downstream tasks: fresh models trained on the release, their use and their fairness."""
+"""Downstream tasks: utility and fairness of models trained on the release."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from fairveil.metrics import (
 )
 from fairveil.metrics.parity import SMALL_GROUP
 
-#: Cells into which predicted numbers are cut for ΔDemP.
+#: Quantile bins of predicted numbers for ΔDemP.
 _CELLS = 10
 
 
@@ -34,7 +34,7 @@ def task_models(profile: Profile, *, images: bool) -> list[Attacker]:
 
 @dataclass(frozen=True)
 class Used:
-    """A task: a row for each model, kind of test row and sensitive column; rates of every group where Y is binary."""
+    """A task: one row per model, kind of test rows and sensitive column; rates of every group if Y is binary."""
 
     rows: list[dict[str, Any]]
     rates: list[dict[str, Any]]
@@ -50,7 +50,7 @@ def task_rows(
     *,
     on_original: bool,
 ) -> Used:
-    """Train every model on the release and measure it."""
+    """Train every model on the release and score it."""
     used = Used([], [])
     for model in models:
         terms.step(f"{task.name}: {model.name}")
@@ -77,7 +77,7 @@ def task_rows(
 
 
 def _use(predicted: Array, baseline: Array | None, truth: Truth, confidence: float) -> dict[str, Any]:
-    """Utility, beside no model at all and beside the same model on the original data."""
+    """Utility, next to that of a constant guess and of the same model on the original data."""
     classes, use = truth.target.classes, usefulness(predicted, truth, confidence)
     majority = majority_share(truth) if classes else 0.0
     row: dict[str, Any] = {"rows": len(truth.test), "measure": "accuracy" if classes else "r2",
@@ -90,7 +90,7 @@ def _use(predicted: Array, baseline: Array | None, truth: Truth, confidence: flo
 
 
 def _gaps(predicted: Array, truth: Truth, groups: Any, confidence: float) -> dict[str, float]:
-    """ΔDemP and, for classes, ΔEO of the predictions, between groups that are large enough to have a rate."""
+    """ΔDemP and, for classes, ΔEO of the predictions, between groups with enough rows to estimate a rate."""
     names, sizes = np.unique(groups, return_counts=True)
     large = np.isin(groups, names[sizes >= SMALL_GROUP])
     if len(np.unique(groups[large])) >= 2 and not large.all():
@@ -109,7 +109,7 @@ def _gaps(predicted: Array, truth: Truth, groups: Any, confidence: float) -> dic
 
 
 def _rates(predicted: Array, truth: Truth, groups: Any, confidence: float) -> list[dict[str, Any]]:
-    """How each group fares, where Y is binary."""
+    """Rates of each group, if Y is binary."""
     if truth.target.classes != 2:
         return []
     guess, codes = predicted.argmax(axis=1), truth.test.astype(np.int64)
@@ -118,7 +118,7 @@ def _rates(predicted: Array, truth: Truth, groups: Any, confidence: float) -> li
 
 
 def usefulness(predicted: Array, truth: Truth, confidence: float) -> Estimate:
-    """Accuracy of classes, R^2 of numbers, on test rows."""
+    """Accuracy for classes, R^2 for numbers, on test rows."""
     if truth.target.classes is None:
         return r_squared(predicted, truth.test, truth.center, confidence, sample_weight=truth.weights)
     guess = predicted.argmax(axis=1)

@@ -1,11 +1,12 @@
-"""What an attacker can see of a release, as numbers.
+"""Views of a release as numeric matrices, the inputs of attackers.
 
 - `values`: numbers, one-hot categories, and which cells are missing.
-- `details`: fine structure: digits, last bits, waves and bins of numbers, parts of a calendar, shapes of texts, how
-  often values and rows occur, equal columns, equal neighbours, missing cells, row order (see `details`).
-- `everything`: both. - `codes`: every column as few classes, for attackers that look at combinations of columns.
-- `original`: the release beside the original rows and which of their values it kept; only for an
-  attacker who holds the originals.
+- `details`: fine structure: digits, low bits, waves and bins of numbers, calendar fields, text features, frequencies of
+  values and rows, equal columns, equal adjacent rows, missing cells, row order (see `details`).
+- `everything`: both.
+- `codes`: every column as a few classes, for attackers that use combinations of columns.
+- `original`: the release with the original rows and flags for unchanged values; only for an attacker who holds the
+  originals.
 """
 
 from collections.abc import Sequence
@@ -31,13 +32,13 @@ from fairveil.data.frames import Table, missing_mask
 
 Matrix = NDArray[np.float32]
 
-#: One-hot slots for the most frequent categories of a column; all others share one.
+#: Maximum number of one-hot slots for the most frequent categories of a column; all others share one slot.
 _MOST_CATEGORIES = 100
-#: Classes of a column in the view `codes`; of numbers with more values, quantile bins.
+#: Maximum number of classes of a column in the view `codes`; quantile bins for numbers with more values.
 _MOST_CODES, _CODED_BINS = 64, 8
-#: Periods of the row order that are tried, and steps in it.
+#: Periods of the row position, and number of steps over it.
 _PERIODS, _STEPS = range(2, 11), 8
-#: Share of texts that must read as numbers for a column to be one.
+#: A text column is numeric if at least this share of its values parse as numbers.
 _NUMERIC = 0.95
 
 
@@ -45,8 +46,8 @@ _NUMERIC = 0.95
 class FeatureMap:
     """How the columns of a release become numbers; the same for every draw of it.
 
-    categories: for each text column its most frequent values. long: those with more values than are listed.
-    numbers: for each numeric column what is looked at. values_of: of numbers with few values, these values.
+    categories: the most frequent values of each text column. long: text columns with more values than that.
+    numbers: the features of each numeric column. values_of: the values of numeric columns with few distinct ones.
     missing: columns with missing cells.
     """
 
@@ -58,7 +59,7 @@ class FeatureMap:
 
     @classmethod
     def of(cls, tables: Sequence[Table]) -> "FeatureMap":
-        """From all draws of a release, without looking at S."""
+        """Build from all draws of a release, without using S."""
         categories, long, numbers, missing = {}, [], {}, []
         values_of: dict[str, NDArray[np.float64]] = {}
         columns = {
@@ -99,12 +100,12 @@ class FeatureMap:
         return _stack([missing_mask(table.arrow[name])[:, None] for name in self.missing], len(table))
 
     def details(self, table: Table) -> Matrix:
-        """Fine structure of every column, of pairs of columns, and of rows among the others."""
+        """Fine structure of every column, of pairs of columns, and of each row relative to the others."""
         filled = {name: self._filled(table, name) for name in self.numbers}
         parts: list[NDArray[np.generic]] = []
         for name, how in self.numbers.items():
             parts += how.features(filled[name], table.arrow[name].type)
-            if name in self.values_of:  # numbers that may be names
+            if name in self.values_of:  # numbers that may be category codes
                 parts.append(filled[name][:, None] == self.values_of[name][None, :])
         texts = {name: _as_text(name, table.arrow[name]) for name in self.categories}
         parts += [text_shape(texts[name]) for name in self.long]
@@ -114,7 +115,7 @@ class FeatureMap:
         return _stack([*parts, absent, absent.sum(axis=1, keepdims=True)], len(table))
 
     def codes(self, table: Table) -> Matrix:
-        """Every column as few classes, the most frequent first; of moments, the hour and the weekday too."""
+        """Every column as a few classes, the most frequent first; for timestamps, also hour and weekday."""
         columns = []
         for name, known in self.categories.items():
             found = pc.index_in(_as_text(name, table.arrow[name]), value_set=known[: _MOST_CODES - 2])
@@ -141,7 +142,7 @@ class FeatureMap:
 
 
 def order_features(rows: int, parts: Sequence[NDArray[np.int64]]) -> Matrix:
-    """The row order as an attacker sees it, in the whole table and within each part: place, steps and periods."""
+    """Features of the row order, in the whole table and within each part: position, steps and periods."""
     within = np.zeros(rows)
     share = np.zeros(rows)
     for part in parts:
@@ -157,7 +158,7 @@ def order_features(rows: int, parts: Sequence[NDArray[np.int64]]) -> Matrix:
 
 
 def shared_features(released: Sequence[Table], original: Table) -> FeatureMap:
-    """One map for a release and its original, so that a model of one can be tested on the other."""
+    """A common map for a release and its original, so that a model of one can be tested on the other."""
     first = released[0]
     same = first.names == original.names and all(
         (_as_number(first.arrow[name]) is None) == (_as_number(original.arrow[name]) is None) for name in first.names
@@ -168,7 +169,7 @@ def shared_features(released: Sequence[Table], original: Table) -> FeatureMap:
 
 
 def kept_values(released: Table, original: Table) -> Matrix:
-    """Which cells of a row are exactly as they were, and how many: (rows, columns + 1)."""
+    """Which cells of a row are unchanged, and their share: (rows, columns + 1)."""
     shared = [name for name in released.names if name in original.names]
     flags = [_same(name, released.arrow[name], original.arrow[name])[:, None] for name in shared]
     matrix = _stack(flags, len(released))
@@ -176,7 +177,7 @@ def kept_values(released: Table, original: Table) -> Matrix:
 
 
 def with_disagreement(released: Any, people: NDArray[np.int64]) -> Any:
-    """A table with, for each row, how many rows its person has and how many values they hold in each column."""
+    """Add, for each row, the number of rows of its person and their number of distinct values per column."""
     if not isinstance(released, Table):
         raise InputError("clusters= is for tables.")
     frame = pd.DataFrame({"person": people})
@@ -202,16 +203,16 @@ def _same(name: str, a: pa.ChunkedArray, b: pa.ChunkedArray) -> NDArray[np.bool_
 
 @dataclass(frozen=True)
 class _Numbers:
-    """A column as numbers, NaN where missing. kind: what they stand for, if not for themselves."""
+    """A column as numbers, NaN where missing. kind: the type that they represent, if not numbers."""
 
     values: NDArray[np.float64]
     kind: pa.DataType | None
 
 
 def _as_number(column: pa.ChunkedArray, kind: pa.DataType | None = None, *, sure: bool = False) -> _Numbers | None:
-    """The column as numbers; None where it is none. Dates and numbers written as text are numbers too.
+    """The column as numbers; None if it is not numeric. Dates and numbers stored as text count as numeric.
 
-    kind: what its numbers stand for. sure: it is known to be one, whatever a few texts look like.
+    kind: the type that its numbers represent. sure: the column is known to be numeric; skip the check.
     """
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return _Numbers(np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64), kind)
@@ -229,7 +230,7 @@ def _as_number(column: pa.ChunkedArray, kind: pa.DataType | None = None, *, sure
 
 
 def _coded(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """A number for each value of a column, 0 for no value."""
+    """An integer code for each value of a column, 0 for missing."""
     codes = column.combine_chunks().dictionary_encode().indices
     return np.asarray(pc.fill_null(codes, -1).to_numpy(zero_copy_only=False), dtype=np.int64) + 1
 
@@ -245,14 +246,14 @@ def _as_text(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     try:
         return column.cast(pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        # `from None`: arrow's own message may show a value of the data.
+        # `from None`: arrow's own message may contain a data value.
         raise InputError(f"Column {name!r} has the type {column.type}, which no attacker reads. Convert it.") from None
 
 
 def _one_hot(column: pa.ChunkedArray, known: pa.Array) -> Matrix:
     found = pc.index_in(column, value_set=known)
     codes = found.fill_null(len(known)).to_numpy()
-    # Neither known nor missing: a rare category. A missing cell has a flag of its own.
+    # The last slot is for rare categories. Missing cells have a separate flag.
     out = np.zeros((len(codes), len(known) + 1), dtype=np.float32)
     out[np.arange(len(codes)), codes] = 1.0
     out[missing_mask(column), len(known)] = 0.0
