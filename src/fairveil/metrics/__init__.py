@@ -1,4 +1,4 @@
-"""Fairness and accuracy with intervals and sample sizes. Knows arrays only."""
+"""Fairness and accuracy metrics with confidence intervals and sample sizes, for arrays."""
 
 from fairveil.metrics.estimate import (
     Estimate,

@@ -1,4 +1,4 @@
-"""A measured number with its interval and the rows behind it."""
+"""Estimates with confidence intervals and sample sizes."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from fairveil._utils.weights import Array, check_weights, effective_rows, normal
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measured number with a two-sided confidence interval and the rows behind it."""
+    """An estimate with a two-sided confidence interval and its number of rows."""
 
     value: float
     low: float
@@ -26,10 +26,10 @@ class Estimate:
 
 
 def share(hits: ArrayLike, confidence: float = 0.95, weights: Array | None = None) -> Estimate:
-    """The share of rows that are hits, with its exact (Clopper-Pearson) interval.
+    """The share of rows that are hits, with the exact (Clopper-Pearson) interval.
 
-    weights: what each row counts. The interval is then that of Korn and Graubard: Clopper and Pearson's for as many
-    rows as would make a plain share vary as much.
+    weights: the weight of each row. The interval is then that of Korn and Graubard: Clopper-Pearson with the effective
+    number of rows, at which an unweighted share has the same variance.
 
     >>> f"{share([True, True, False, False]):.2f}"
     '0.50 [0.07, 0.93]'
@@ -40,8 +40,8 @@ def share(hits: ArrayLike, confidence: float = 0.95, weights: Array | None = Non
 
 
 def hits_and_rows(hits: NDArray[np.bool_], weights: Array | None = None) -> tuple[float, float]:
-    """How many hits among how many rows; of weighted rows, not whole numbers: those of a plain share that equals the
-    weighted one and varies as much.
+    """The number of hits and of rows; with weights, effective (fractional) numbers that give the weighted share and its
+    variance.
     """
     if weights is None:
         return float(hits.sum()), float(len(hits))
@@ -57,7 +57,7 @@ def hits_and_rows(hits: NDArray[np.bool_], weights: Array | None = None) -> tupl
 
 
 def proportion(successes: float, rows: float, confidence: float = 0.95) -> Estimate:
-    """A share with its exact (Clopper-Pearson) interval.
+    """A share with the exact (Clopper-Pearson) interval.
 
     >>> f"{proportion(0, 10):.2f}"
     '0.00 [0.00, 0.31]'
@@ -67,7 +67,7 @@ def proportion(successes: float, rows: float, confidence: float = 0.95) -> Estim
 
 
 def clopper_pearson(successes: ArrayLike, rows: ArrayLike, confidence: float = 0.95) -> tuple[Array, Array]:
-    """Lower and upper ends of exact two-sided intervals; for arrays of counts too. No rows: from 0 to 1."""
+    """Lower and upper limits of exact two-sided intervals, also for arrays of counts; (0, 1) if there are no rows."""
     k, n = np.asarray(successes, dtype=np.float64), np.asarray(rows, dtype=np.float64)
     tail = (1.0 - check_confidence(confidence)) / 2
     low = np.where(k > 0, stats.beta.ppf(tail, np.where(k > 0, k, 1), n - k + 1), 0.0)
@@ -78,7 +78,7 @@ def clopper_pearson(successes: ArrayLike, rows: ArrayLike, confidence: float = 0
 def difference(
     successes: float, rows: float, other_successes: float, other_rows: float, confidence: float = 0.95
 ) -> Estimate:
-    """One share minus another of independent rows, with Newcombe's interval (from Wilson's of each share).
+    """The difference of two independent shares, with Newcombe's interval (from the Wilson interval of each share).
 
     >>> f"{difference(9, 10, 5, 10):.2f}"
     '0.40 [-0.00, 0.68]'
@@ -98,8 +98,8 @@ def _wilson(successes: float, rows: float, z: float) -> tuple[float, float]:
 
 
 def of_mean(values: ArrayLike, confidence: float = 0.95, weights: Array | None = None) -> Estimate:
-    """A mean with its normal interval. weights: what each row counts; the interval is then that of the ratio's linear
-    part.
+    """A mean with its normal interval. weights: the weight of each row; the interval is then that of the linearised
+    ratio.
     """
     array = np.asarray(values, dtype=np.float64)
     mean = float(array.mean()) if weights is None else float(np.average(array, weights=weights))
@@ -110,19 +110,19 @@ def of_mean(values: ArrayLike, confidence: float = 0.95, weights: Array | None =
 
 
 def check_confidence(confidence: float) -> float:
-    """A confidence in (0, 1)."""
+    """Return the confidence level; raises unless it lies in (0, 1)."""
     if not 0.0 < confidence < 1.0:
         raise InputError(f"A confidence must lie between 0 and 1. Got {confidence!r}.")
     return float(confidence)
 
 
 def weights_of(sample_weight: ArrayLike | None, rows: int, what: str) -> Array | None:
-    """Weights checked; None if there are none."""
+    """The validated weights; None if not given."""
     return None if sample_weight is None else check_weights(sample_weight, rows, what)
 
 
 def same_length(**columns: ArrayLike) -> list[NDArray[np.generic]]:
-    """The columns as arrays of one dimension; refuses lengths that differ, and no rows at all."""
+    """The columns as one-dimensional arrays; raises on different lengths, no rows or missing values."""
     arrays = {name: np.asarray(values) for name, values in columns.items()}
     sizes = {name: len(array) if array.ndim == 1 else -1 for name, array in arrays.items()}
     if min(sizes.values()) < 0:

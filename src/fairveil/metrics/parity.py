@@ -1,7 +1,7 @@
 """Demographic parity, equalized odds and group rates, for any number of values of Y and S.
 
-Every value has an interval and the sizes of its groups; groups too small to say much are flagged. sample_weight: as in
-`fairveil.metrics.scores`; sizes stay those of the rows there are.
+Every value has a confidence interval and its group sizes; small groups are flagged. sample_weight: as in
+`fairveil.metrics.scores`; group sizes are unweighted.
 """
 
 from dataclasses import dataclass, field
@@ -15,17 +15,17 @@ from fairveil._utils.errors import InputError
 from fairveil._utils.weights import Array, effective_rows
 from fairveil.metrics.estimate import Estimate, check_confidence, hits_and_rows, same_length, share, weights_of
 
-#: A group with fewer rows is flagged: a rate of it is known to no better than about 0.2.
+#: A group with fewer rows is flagged: its rates are uncertain by about 0.2.
 SMALL_GROUP = 30
 
 
 @dataclass(frozen=True)
 class Gap(Estimate):
-    """The largest gap, and where it comes from.
+    """The largest gap, and the values and groups it comes from.
 
-    by_value: a row for each value y: `y`, `gap`, `low`, `high` (for this y; `joint_low` and `joint_high` hold for all y
-        at once), and the groups with the `higher` and the `lower` rate.
-    groups: a row for each group: `group`, `rows`, `small`.
+    by_value: one row per value y: `y`, `gap`, `low`, `high` (for this y; `joint_low` and `joint_high` are simultaneous
+        for all y), and the groups with the `higher` and the `lower` rate.
+    groups: one row per group: `group`, `rows`, `small`.
     total: for equalized odds, the sum of the gaps over y.
     """
 
@@ -50,9 +50,9 @@ def demographic_parity_gap(
 ) -> Gap:
     """ΔDemP(y) = max over s, s' of |P(pred = y | s) - P(pred = y | s')| (`eq:statistic_DP`), and its maximum over y.
 
-    bins: for numeric predictions, the edges of cells, or how many cells with equal numbers of predictions; None takes
-    every value as it is. The interval is that of the maximum of all differences, from a simultaneous bootstrap band
-    around every one of them: it holds where groups are alike too. (The value itself, a maximum, errs upwards there.)
+    bins: for numeric predictions, the bin edges, or the number of quantile bins; None uses every distinct value. The
+    interval is for the maximum of all differences, from simultaneous bootstrap bands: it also holds if the groups do
+    not differ. (The value itself, a maximum, is then biased upwards.)
 
     >>> demographic_parity_gap([1, 1, 0, 0], ["a", "a", "b", "b"]).value
     1.0
@@ -69,7 +69,7 @@ def demographic_parity_gap(
     effective = np.array([_effective(mass, codes == g) for g in range(len(groups))])
     with np.errstate(invalid="ignore"):
         rates = counts / counts.sum(axis=1, keepdims=True)
-    # From slightly smoothed rates, so that a rate of 0 or 1 is not taken for certain.
+    # Resample from slightly smoothed rates, so that a rate of 0 or 1 has a nonzero variance.
     smooth = (np.nan_to_num(rates) * effective[:, None] + 1.0 / len(values)) / (effective + 1.0)[:, None]
     generator = np.random.default_rng(seed)
     draws = np.maximum(np.round(effective), 1).astype(np.int64)
@@ -90,8 +90,8 @@ def equalized_odds_gap(
 ) -> Gap:
     """ΔEO(y) = max over s, s' of |P(pred = y | s, Y = y) - P(pred = y | s', Y = y)| (`eq:measure_EO1`).
 
-    The value is the maximum over y, `total` the sum (for binary Y the ΔEO of Madras et al.). Groups without a row
-    of some Y = y take no part in ΔEO(y).
+    The value is the maximum over y, `total` the sum (for binary Y the ΔEO of Madras et al.). Groups without rows
+    with Y = y are left out of ΔEO(y).
 
     >>> gap = equalized_odds_gap([1, 1, 0, 0], [1, 1, 1, 0], ["a", "a", "b", "b"])
     >>> gap.value, gap.total.value
@@ -99,7 +99,7 @@ def equalized_odds_gap(
     """
     guess, right, s = same_length(predicted=predicted, truth=truth, sensitive=sensitive)
     groups = np.unique(s)
-    # P(pred = y | s, Y = y): of each group's rows with Y = y, the share that is told so.
+    # P(pred = y | s, Y = y): the share of each group's rows with Y = y that is predicted as y.
     values = np.unique(right)
     mass = weights_of(sample_weight, len(s), "predicted")
     cells = [[(s == g) & (right == y) for y in values] for g in groups]
@@ -131,7 +131,7 @@ def group_rates(
     predicted: ArrayLike, truth: ArrayLike, sensitive: ArrayLike, *, positive: Any = None, confidence: float = 0.95,
     sample_weight: ArrayLike | None = None,
 ) -> pd.DataFrame:  # fmt: skip
-    """For each group: rows, accuracy, selection, false positive and false negative rate, with exact intervals.
+    """Rows, accuracy, selection, false positive and false negative rate of each group, with exact intervals.
 
     As in Tables `tb:errorFNNE` and `tb:errorTCNNE`. positive: the value of a binary Y that counts as positive; by
     default the larger of the two. A column NAME has its interval in NAME_low and NAME_high; `small` flags groups of
@@ -152,7 +152,7 @@ def group_rates(
         raise InputError("The 'positive' parameter of group_rates must be one of the values of Y.")
     told, true = guess == positive, right == positive
     every = np.ones(len(s), dtype=bool)
-    # For each rate, what counts as a hit, and among which rows.
+    # For each rate, its hits and the rows in its denominator.
     rates = {"accuracy": (told == true, every), "selection_rate": (told, every),
              "false_positive_rate": (told, ~true), "false_negative_rate": (~told, true)}  # fmt: skip
     mass = weights_of(sample_weight, len(s), "predicted")
@@ -173,7 +173,7 @@ def absolute_error_cdf(
     predicted: ArrayLike, truth: ArrayLike, at: ArrayLike | None = None, *, confidence: float = 0.95,
     sample_weight: ArrayLike | None = None,
 ) -> pd.DataFrame:  # fmt: skip
-    """P(|pred - truth| <= t): columns `error` (t), `share`, and a band `low`, `high` that holds for all t at once.
+    """P(|pred - truth| <= t): columns `error` (t), `share`, and a band `low`, `high` that is simultaneous for all t.
 
     The band is that of Dvoretzky, Kiefer and Wolfowitz, with Massart's constant.
 
@@ -194,7 +194,7 @@ def absolute_error_cdf(
 
 
 def bin_predictions(predicted: NDArray[np.generic], bins: int | ArrayLike) -> NDArray[np.generic]:
-    """Numbers to the cells between the edges, or to this many cells with equal numbers of predictions."""
+    """Assign numbers to the bins between the edges, or to this many quantile bins."""
     numbers = predicted.astype(np.float64)
     if isinstance(bins, (int, np.integer)):
         if bins < 2:
@@ -209,7 +209,7 @@ def _gap(
     groups: NDArray[np.generic], values: NDArray[np.generic], sizes: NDArray[np.int64], rates: Array, smooth: Array,
     boot: Array, confidence: float,
 ) -> Gap:  # fmt: skip
-    """The gaps with bands: sizes (groups,), rates and smooth (groups, values), boot (resamples, groups, values)."""
+    """Gaps and bands: sizes (groups,), rates and smooth (groups, values), boot (resamples, groups, values)."""
     first, second = np.triu_indices(len(groups), k=1)
     if not len(first):
         raise InputError("The sensitive column holds one single group: there is nothing to compare.")

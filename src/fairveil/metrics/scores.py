@@ -1,7 +1,7 @@
-"""How good a guess is: accuracy, balanced accuracy, AUC and log-loss, each with its interval.
+"""Prediction scores: accuracy, balanced accuracy, AUC, log-loss and more, with confidence intervals.
 
-sample_weight: how many rows of the population each row stands for. Values are then those of a table in which each row
-is repeated as its weight says; intervals are those of the rows there are, not of the repeated ones.
+sample_weight: how many rows of the population each row represents. Values are then those of a table in which each row
+is repeated according to its weight; confidence intervals are based on the actual rows, not on the repeated ones.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from fairveil.metrics.estimate import Estimate, check_confidence, of_mean, same_
 def accuracy(
     predicted: ArrayLike, truth: ArrayLike, confidence: float = 0.95, *, sample_weight: ArrayLike | None = None
 ) -> Estimate:
-    """Share of right answers, with the exact (Clopper-Pearson) interval.
+    """Share of correct predictions, with the exact (Clopper-Pearson) interval.
 
     >>> f"{accuracy([1, 0, 1, 1], [1, 0, 0, 1]):.2f}"
     '0.75 [0.19, 0.99]'
@@ -28,17 +28,17 @@ def accuracy(
 def balanced_accuracy(
     predicted: ArrayLike, truth: ArrayLike, confidence: float = 0.95, *, sample_weight: ArrayLike | None = None
 ) -> Estimate:
-    """The mean over classes of the share of their rows that is guessed right: 1/K for any guess that knows nothing.
+    """Mean over classes of their recall: 1/K on average for predictions that are independent of the truth.
 
-    The interval is exact for each class and adds up in quadrature, lower and upper sides apart (a method of variance
-    estimates recovery), so it stays sensible where a class is small or always right.
+    The exact intervals of the classes are added in quadrature, separately for the lower and the upper side (method of
+    variance estimates recovery, MOVER), so the interval remains usable if a class is small or always correct.
 
     >>> balanced_accuracy([0, 0, 0, 0], [0, 0, 0, 1]).value
     0.5
     """
     guess, right = same_length(predicted=predicted, truth=truth)
     weights = weights_of(sample_weight, len(right), "truth")
-    if weights is not None:  # a class of rows without weight is no class
+    if weights is not None:  # a class whose rows all have weight 0 does not count
         guess, right, weights = guess[weights > 0], right[weights > 0], weights[weights > 0]
     classes, codes = np.unique(right, return_inverse=True)
     parts = [codes == code for code in range(len(classes))]
@@ -71,16 +71,16 @@ def roc_auc(
     return Estimate(value, low, high, len(scores))
 
 
-#: A class of fewer rows is too small for its own spread to be believed.
+#: In a class with fewer rows, the estimated variance is unreliable.
 _FEW = 200
 _AREAS = np.linspace(0.0, 1.0, 2001)
 
 
 def _auc_interval(value: float, variance: float, few: float, many: float, confidence: float) -> tuple[float, float]:
-    """All areas that lie within z standard errors of the one observed.
+    """The range of areas within z standard errors of the observed one.
 
-    The error is DeLong's or, for classes of few rows where it is larger, that of Hanley and McNeil at the area in
-    question (Newcombe 2006): DeLong's is estimated from the rows, and two or seven rows say little of their own spread.
+    The error is DeLong's or, for small classes and if larger, that of Hanley and McNeil at each area (Newcombe 2006):
+    DeLong's is estimated from the rows, and a handful of rows is too few to estimate a variance.
     """
     z = float(stats.t.ppf(0.5 + confidence / 2, max(few - 1.0, 1.0)))
     ends = [value - z * np.sqrt(variance), value + z * np.sqrt(variance)]
@@ -88,21 +88,21 @@ def _auc_interval(value: float, variance: float, few: float, many: float, confid
         error = np.sqrt(np.maximum(variance, _hanley_mcneil(_AREAS, few, many)))
         inside = _AREAS[np.abs(_AREAS - value) <= z * error]
         ends += [float(end) for end in inside[[0, -1]]] if len(inside) else []
-    if value in (0.0, 1.0):  # what so few rows can show of classes that do not mix
+    if value in (0.0, 1.0):  # perfectly separated classes: the variance estimate is 0, so use an exact binomial limit
         rare = 1.0 - ((1.0 - confidence) / 2) ** (1.0 / few)
         ends += [value - rare, value + rare]
     return max(0.0, float(min(ends))), min(1.0, float(max(ends)))
 
 
 def _hanley_mcneil(areas: Array, rows: float, others: float) -> Array:
-    """The variance of an AUC whose true value is each of these, with Newcombe's symmetric sizes."""
+    """The variance of the AUC for each of these true values, with Newcombe's symmetric sizes."""
     mean = (rows + others) / 2
     inner = 2 * mean - 1 - (3 * mean - 3) / ((2 - areas) * (1 + areas))
     return np.asarray(areas * (1 - areas) * np.maximum(inner, 0.0) / (rows * others))
 
 
 def _variance(placements: Array, mass: Array, mean: float) -> float:
-    """Of a weighted mean of placements."""
+    """The variance of a weighted mean of placements."""
     n = len(placements)
     return float(np.sum((mass / mass.sum() * (placements - mean)) ** 2) * n / (n - 1)) if n > 1 else 0.0
 
@@ -110,9 +110,9 @@ def _variance(placements: Array, mass: Array, mean: float) -> float:
 def weighted_auc(
     probabilities: ArrayLike, codes: ArrayLike, confidence: float = 0.95, *, sample_weight: ArrayLike | None = None
 ) -> Estimate:
-    """AUC of each class against the rest, averaged with the weights of the classes; for two classes, the AUC.
+    """One-vs-rest AUC, averaged with the shares of the classes; for two classes, the AUC.
 
-    The interval is normal, from the influence of each row on every class's AUC (DeLong's, carried over to the mean).
+    The interval is normal, from the influence of each row on every class's AUC (DeLong's method, applied to the mean).
 
     >>> weighted_auc([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]], [0, 1, 2]).value
     1.0
@@ -130,7 +130,7 @@ def weighted_auc(
     for code in present:
         own = truth == code
         part = float(mass[own].sum()) / n
-        if not 0.0 < part < 1.0:  # rows without weight
+        if not 0.0 < part < 1.0:  # only rows of weight 0
             continue
         area, below, above = _placements(p[:, code], own, mass)
         value += part * area
@@ -149,7 +149,7 @@ def _placements(score: Array, truth: NDArray[np.bool_], mass: Array) -> tuple[fl
 
 
 def _mass_below(values: Array, mass: Array) -> Array:
-    """The mass of the rows below each one, and half of that of its ties: a weighted mid-rank."""
+    """The weight of the rows below each one plus half the weight of its ties: a weighted mid-rank."""
     _, codes = np.unique(values, return_inverse=True)
     each = np.bincount(codes, mass)
     return np.asarray((np.cumsum(each) - each / 2)[codes])
@@ -158,7 +158,7 @@ def _mass_below(values: Array, mass: Array) -> Array:
 def log_loss(
     probabilities: ArrayLike, codes: ArrayLike, confidence: float = 0.95, *, sample_weight: ArrayLike | None = None
 ) -> Estimate:
-    """Mean of -log of the probability given to the true class, in nats: probabilities (rows, K), codes in 0..K-1.
+    """Mean of -log of the probability of the true class, in nats: probabilities (rows, K), codes in 0..K-1.
 
     >>> round(log_loss([[0.5, 0.5], [0.5, 0.5]], [0, 1]).value, 4)
     0.6931
@@ -194,7 +194,7 @@ def r_squared(
 def rank_correlation(
     a: ArrayLike, b: ArrayLike, confidence: float = 0.95, *, sample_weight: ArrayLike | None = None
 ) -> Estimate:
-    """Spearman's correlation, with the interval of Bonett and Wright; 0 where one side is constant."""
+    """Spearman's correlation, with the interval of Bonett and Wright; 0 if one side is constant."""
     x, y = same_length(a=a, b=b)
     weights = weights_of(sample_weight, len(x), "a")
     mass = np.ones(len(x)) if weights is None else normalised(weights)
