@@ -1,4 +1,4 @@
-"""Results as one self-contained HTML page, and how their numbers are written. Knows plain values only."""
+"""Self-contained HTML reports, and number formatting, from plain values."""
 
 from fairveil.report.page import absent, shown_interval, shown_number, write_page
 

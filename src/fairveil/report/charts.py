@@ -1,4 +1,4 @@
-"""Images of an audit, as data URIs. Text in them is drawn, so nothing in it can act."""
+"""Charts of an audit as PNG data URIs. Their text is rasterised, so names cannot inject markup."""
 
 import base64
 import io
@@ -11,7 +11,7 @@ Rows = list[dict[str, Any]]
 
 
 def leakage_picture(attacks: Rows) -> str:
-    """Accuracy (or explained variance) of every attacker with its interval, against the majority rate."""
+    """Accuracy (or explained variance) of every attacker with its interval, and the majority rate."""
     names = list(dict.fromkeys(row["sensitive"] for row in attacks))
     tallest = max(sum(row["sensitive"] == name for row in attacks) for name in names)
     figure = Figure(figsize=(5.2 * len(names), 0.36 * tallest + 1.2), layout="constrained")
@@ -19,7 +19,7 @@ def leakage_picture(attacks: Rows) -> str:
         rows = [row for row in attacks if row["sensitive"] == name][::-1]
         measure = "accuracy" if rows[0].get("accuracy") is not None else "advantage"
         for height, row in enumerate(rows):
-            # Who holds the originals knows S from them: that is not a leak of the release.
+            # An attacker with the originals may predict S from them: that is not leakage of the release.
             colour = "grey" if row["view"] == "original" else "C3" if row["found"] else "C0"
             axes.errorbar(row[measure], height, xerr=_sides(row, measure), fmt="o", color=colour, capsize=3)
         axes.set_yticks(range(len(rows)), [_plain(f"{row['attacker']} ({row['view']})") for row in rows], fontsize=8)
@@ -34,7 +34,7 @@ def leakage_picture(attacks: Rows) -> str:
 
 
 def utility_picture(tasks: Rows) -> str:
-    """Every task model on the release, beside the same model on the original data."""
+    """Utility of every task model on the release, and of the same model on the original data."""
     rows = _once(tasks)[::-1]
     figure = Figure(figsize=(7, 0.42 * len(rows) + 1.2), layout="constrained")
     axes = figure.subplots()
@@ -53,7 +53,7 @@ def utility_picture(tasks: Rows) -> str:
 
 
 def parity_picture(tasks: Rows, leakage: Rows) -> str:
-    """ΔDemP of every task model, and the worst that a predictor made from an attacker shows."""
+    """ΔDemP of every task model, and the worst ΔDemP of a predictor built from an attacker's scores."""
     bars = [
         (f"{r['target']}: {r['model']}, {r['sensitive']}", r, "parity_gap")
         for r in tasks
@@ -75,7 +75,7 @@ def parity_picture(tasks: Rows, leakage: Rows) -> str:
 
 
 def group_picture(rates: Rows) -> str:
-    """How often each group is told the positive value, with its interval: for every binary task, one panel a model."""
+    """Selection rate of each group with its interval: one panel per binary task, model and sensitive column."""
     shown = [row for row in rates if row["tested_on"] == "released"]
     panels = list(dict.fromkeys((row["target"], row["model"], row["sensitive"]) for row in shown))
     tallest = max(sum((r["target"], r["model"], r["sensitive"]) == panel for r in shown) for panel in panels)
@@ -98,7 +98,7 @@ def group_picture(rates: Rows) -> str:
 
 
 def frontier_figure(points: Rows) -> Figure:
-    """What each budget was spent on, and what the adversaries of the training still gained on validation rows."""
+    """Achieved value for each budget, and the gain of the training adversaries on validation rows."""
     figure = Figure(figsize=(9.6, 4.0), layout="constrained")
     spent, leak = figure.subplots(1, 2)
     for row in points:
@@ -122,7 +122,7 @@ def frontier_figure(points: Rows) -> Figure:
 
 
 def _once(tasks: Rows) -> Rows:
-    """One row a model: utility does not depend on the sensitive column."""
+    """One row per task and model: utility does not depend on the sensitive column."""
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in tasks:
         if row["tested_on"] == "released":
@@ -141,7 +141,7 @@ def _plain(text: str) -> str:
 
 
 def data_uri(figure: Figure) -> str:
-    """A figure as a PNG inside a page."""
+    """A figure as a PNG data URI."""
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=110, format="png")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,4 +1,4 @@
-"""From the plain values of an audit to one HTML file: no network, no script, pictures inside."""
+"""Render the plain values of an audit as one HTML file: no network access, no scripts, embedded images."""
 
 import math
 from pathlib import Path
@@ -16,7 +16,7 @@ from fairveil.report.charts import (
     utility_picture,
 )
 
-#: Counts below this are not shown: a page is handed on, and a count of three may be a person.
+#: Counts below this are not shown: pages are shared, and a small count may identify people.
 FEWEST_SHOWN = 10
 
 _TEMPLATES = jinja2.Environment(
@@ -29,7 +29,7 @@ _TEMPLATES = jinja2.Environment(
 
 
 def write_page(audit: dict[str, Any], path: Path) -> None:
-    """Write the page; the file appears whole or not at all."""
+    """Write the page atomically."""
     page = render_page(audit)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to.")
@@ -37,7 +37,7 @@ def write_page(audit: dict[str, Any], path: Path) -> None:
 
 
 def write_frontier(points: list[dict[str, Any]], varied: str, path: Path) -> None:
-    """A frontier as one page: its picture and its table. varied: what its points differ in."""
+    """Write a frontier as one page: figure and table. varied: the parameter that differs between its points."""
     template = _TEMPLATES.get_template("frontier.html.j2")
     page = template.render(points=points, varied=varied, picture=data_uri(frontier_figure(points)), number=shown_number)
     if not path.absolute().parent.is_dir():
@@ -46,7 +46,7 @@ def write_frontier(points: list[dict[str, Any]], varied: str, path: Path) -> Non
 
 
 def render_page(audit: dict[str, Any]) -> str:
-    """The page as text."""
+    """Render the page as text."""
     names = ("leakage", "attacks", "tails", "tasks", "rates", "information", "controls", "groups")
     frames = {name: records(audit[name]) for name in names}
     frames["groups"] = with_counts(frames["groups"])
@@ -76,7 +76,7 @@ def records(frame: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def shown_count(value: Any) -> str:
-    """A count, unless it is so small that it points at persons.
+    """A count, masked if it is small enough to identify people.
 
     >>> shown_count(3), shown_count(1234)
     ('fewer than 10', '1,234')
@@ -85,7 +85,7 @@ def shown_count(value: Any) -> str:
 
 
 def with_counts(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Group sizes as text; where one is too small to show, the next smallest is hidden too: the total would tell it."""
+    """Group sizes as text; if just one is too small to show, the next smallest is hidden too: the total reveals it."""
     out = []
     for name in dict.fromkeys(row["sensitive"] for row in groups):
         rows = [row for row in groups if row["sensitive"] == name]
@@ -100,17 +100,17 @@ def with_counts(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def absent(value: Any) -> bool:
-    """Whether there is no number: None, or NaN."""
+    """Whether a value is missing: None or NaN."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def shown_number(value: Any, digits: int = 3) -> str:
-    """A number, or nothing where there is none."""
+    """A number as text; empty if missing."""
     return "" if absent(value) else f"{float(value):.{digits}f}"
 
 
 def rounded_up(value: Any, digits: int = 4) -> str:
-    """A bound to a few digits that still holds.
+    """An upper bound, rounded up so that it still holds.
 
     >>> rounded_up(0.10001)
     '0.1001'
