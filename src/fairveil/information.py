@@ -1,6 +1,6 @@
-"""How many nats a release tells of S, from samples: nearest-neighbour estimates, and a bracket of two bounds.
+"""Mutual information between a release and S in nats, from samples: k-NN estimates, and lower and upper bounds.
 
-Values are never clipped: a negative estimate of a small information is what the estimator says.
+Values are never clipped: estimates of small values may be negative.
 """
 
 import math
@@ -22,9 +22,9 @@ from fairveil.metrics import Estimate, of_mean
 
 Array = NDArray[np.float64]
 
-#: Up to this many dimensions a k-d tree beats comparing all pairs.
+#: Up to this many dimensions, a k-d tree is faster than comparing all pairs.
 _TREE_DIMENSIONS = 8
-#: Pairs compared at once when all are: bounds the memory, 32 MiB a thread.
+#: Batch size, in pairs, for comparing all pairs: limits the memory to 32 MiB per thread.
 _PAIRS = 2**22
 
 
@@ -60,9 +60,9 @@ def knn_mutual_information(x: ArrayLike, s: ArrayLike, k: int = 5) -> float:
 def mixed_mutual_information(x: ArrayLike, s: ArrayLike, k: int = 5) -> float:
     """I(X; S) in nats for a discrete S and an X that may be continuous, discrete or both (Ross 2014, Gao et al. 2017).
 
-    For each sample: the distance to its k-th neighbour within its class, and how many other samples, of its class and
-    of any class, lie within that distance or exactly at it. Where distances tie, more than k of the class do; to count
-    ties on one side only would take them for information. The common radius cancels most of the bias of the entropies.
+    For each sample: the distance to its k-th neighbour within its class, and the number of other samples, of its class
+    and of any class, at or within that distance. With ties, more than k samples of the class are; counting ties on one
+    side only would bias the estimate upwards. The common radius cancels most of the bias of the entropies.
 
     >>> x = np.repeat([0.0, 1.0], 500)
     >>> abs(mixed_mutual_information(x, x) - math.log(2)) < 0.01  # X is S: log 2, however many ties
@@ -76,7 +76,7 @@ def mixed_mutual_information(x: ArrayLike, s: ArrayLike, k: int = 5) -> float:
         inside = codes == value
         _check_k(k, int(inside.sum()))
         radius[inside] = _kth_distance(points[inside], points[inside], k, same=True)
-    reach = radius * (1.0 + 1e-9)  # ties are ties in spite of rounding
+    reach = radius * (1.0 + 1e-9)  # tolerance for ties that differ by rounding
     near = np.empty(n)
     for value in range(classes):
         inside = codes == value
@@ -88,10 +88,10 @@ def mixed_mutual_information(x: ArrayLike, s: ArrayLike, k: int = 5) -> float:
 
 @dataclass(frozen=True)
 class KnnEstimate:
-    """A nearest-neighbour estimate with its stated error.
+    """A nearest-neighbour estimate with its error.
 
-    value: nats. error: half-width, at 95 %, of chance (the spread over disjoint parts of the sample) plus bias (how far
-    the estimate still moves when the sample is halved, which it does slowly in many dimensions).
+    value: nats. error: 95 % half-width of the random error (from the spread over disjoint parts of the sample) plus
+    the bias (extrapolated from the change when the sample is halved; it decreases slowly in many dimensions).
     """
 
     value: float
@@ -102,17 +102,17 @@ class KnnEstimate:
 def mutual_information_with_error(
     x: ArrayLike, s: ArrayLike, k: int = 5, *, parts: int = 8, seed: int = 0
 ) -> KnnEstimate:
-    """`mixed_mutual_information` with an error that knows of its bias.
+    """`mixed_mutual_information` with an error that includes its bias.
 
-    The bias falls as (k/n)^(2/d), so each doubling of the sample leaves 2^(-2/d) of it: from the step between n/2 and n
-    follows what is still to come, which in many dimensions is most of it.
+    The bias decreases as (k/n)^(2/d), so each doubling of the sample leaves 2^(-2/d) of it: the remaining bias follows
+    from the change between n/2 and n, and in many dimensions most of it remains.
     """
     points, _, codes = _labelled(x, s)
     smallest = int(np.bincount(codes).min())
     parts = min(parts, smallest // (k + 1))
     if parts < 2:
         raise InputError(f"The smallest class has {smallest} samples: an error needs at least {2 * (k + 1)}.")
-    # Sorted by class, in random order within: every part holds its share of every class.
+    # Sorted by class, in random order within each: every part is stratified.
     order = np.random.default_rng(seed).permutation(len(points))
     order = order[np.argsort(codes[order], kind="stable")]
 
@@ -128,10 +128,10 @@ def mutual_information_with_error(
 
 
 class ProbabilityModel(Protocol):
-    """A classifier in scikit-learn's manner."""
+    """A classifier with scikit-learn's interface."""
 
     def fit(self, X: Any, y: Any) -> Any:
-        """Learn."""
+        """Fit."""
         ...
 
     def predict_proba(self, X: Any) -> Any:
@@ -141,7 +141,7 @@ class ProbabilityModel(Protocol):
 
 @dataclass(frozen=True)
 class Bracket:
-    """I(X; S) in nats lies between these two, each with its own interval; upper only where the channel is known."""
+    """Bounds on I(X; S) in nats, each with its own confidence interval; upper only if the channel is known."""
 
     lower: Estimate
     upper: Estimate | None
@@ -161,12 +161,12 @@ def information_bracket(
 ) -> Bracket:
     """Two bounds on I(X; S).
 
-    Lower: H(S) minus the held-out log-loss of a model, which no model can make too large. Each fold's rows are scored
-    by the model that did best on rows *inside* its training part, so trying several costs no validity.
+    Lower: H(S) minus the held-out log-loss of a model, which is a lower bound for any model. Each fold is scored by the
+    model that did best on rows *inside* its training part, so trying several models keeps the bound valid.
 
     Upper: for a release drawn from a known channel, log_density(x, source) gives log p(x_i | source_j), (n, m). The
     class density is averaged over the rows of the class including its own source, the marginal without it; by Jensen's
-    inequality the first errs upwards and the second downwards.
+    inequality the first is biased upwards and the second downwards.
     """
     points, _, codes = _labelled(x, s)
     choices = list(models) if models is not None else default_models(seed)
@@ -189,9 +189,9 @@ def information_bracket(
 def predicted_information(
     probabilities: ArrayLike, codes: ArrayLike, confidence: float = 0.95, *, sample_weight: ArrayLike | None = None
 ) -> Estimate:
-    """A lower bound on I(X; S) in nats: H(S) minus the log-loss of predictions (rows, K) for rows not learned from.
+    """A lower bound on I(X; S) in nats: H(S) minus the log-loss of predictions (rows, K) for held-out rows.
 
-    H(S) is that of these rows, whatever the shares were where the model learned: a guess that ignores X gains nothing.
+    H(S) is that of these rows, not of the training rows: a prediction that ignores X gains nothing.
 
     >>> round(predicted_information([[1.0, 0.0], [0.0, 1.0]], [0, 1]).value, 4)  # S is told: log 2
     0.6931
@@ -215,7 +215,7 @@ def channel_information(
 
 
 def default_models(seed: int = 0) -> list[Callable[[], ProbabilityModel]]:
-    """Logistic regression, quadratic discriminant, boosted trees: a smooth, a curved and a rough posterior."""
+    """Logistic regression, quadratic discriminant, boosted trees: linear, quadratic and piecewise-constant log-odds."""
     from lightgbm import LGBMClassifier
     from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
     from sklearn.linear_model import LogisticRegression
@@ -242,7 +242,7 @@ def _best_model(
 
 
 def _gains(probabilities: Array, codes: NDArray[np.int64], prior: Array) -> Array:
-    """log P(s | x) - log P(s) of each row's own s."""
+    """log P(s | x) - log P(s) at the s of each row."""
     told = np.clip(probabilities[np.arange(len(codes)), codes], 1e-12, 1.0)
     return np.asarray(np.log(told) - np.log(np.clip(prior[codes], 1e-12, 1.0)))
 
@@ -266,23 +266,23 @@ def _channel_terms(
 
 
 def _kth_distance(points: Array, among: Array, k: int, *, same: bool) -> Array:
-    """Distance to the k-th nearest of `among`; with `same`, the point itself does not count."""
+    """Distance to the k-th nearest of `among`; with `same`, excluding the point itself."""
     k = k + 1 if same else k
     if points.shape[1] <= _TREE_DIMENSIONS:
         return np.asarray(cKDTree(among).query(points, k=[k], workers=-1)[0][:, 0])
     nearest = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(among).kneighbors(points, return_distance=False)
-    # The product form loses digits to cancellation; the distance itself is taken from the two points.
+    # The product form of the distance suffers from cancellation, so recompute it from the two points.
     return np.asarray(np.linalg.norm(points - among[nearest[:, k - 1]], axis=1))
 
 
 def _count_within(points: Array, among: Array, radius: Array) -> Array:
-    """How many of `among` lie within each point's radius, the point itself included."""
+    """The number of points of `among` within each point's radius, including the point itself."""
     if points.shape[1] <= _TREE_DIMENSIONS:
         counts = cKDTree(among).query_ball_point(points, radius, return_length=True, workers=-1)
         return np.asarray(counts, dtype=np.float64)
     scale = float(np.abs(among).max()) ** 2 + 1e-300
-    limit = radius**2 + 1e-12 * scale  # the product below loses digits to cancellation
-    # |a - b|^2 <= r^2, with what belongs to one point alone brought to its side: one product and one comparison a pair.
+    limit = radius**2 + 1e-12 * scale  # the product below suffers from cancellation
+    # |a - b|^2 <= r^2, rearranged so that each pair costs one product and one comparison.
     doubled, lengths = 2.0 * among.T, (among**2).sum(axis=1)
     reach = (points**2).sum(axis=1) - limit
     step = max(1, _PAIRS // len(among))
