@@ -1,4 +1,4 @@
-"""Leaks to plant in tables of noise: each gives a table and the bit that its rows betray."""
+"""Leaks to plant in tables of noise: each returns a table and the bit that it reveals."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ Planted = tuple[pd.DataFrame, np.ndarray]
 
 
 def with_noise(columns: dict, generator: np.random.Generator, rows: int) -> pd.DataFrame:
-    """The columns beside two that say nothing."""
+    """Add two columns of independent noise."""
     noise = {"other": generator.normal(size=rows), "colour": generator.choice(list("uvwxyz"), rows)}
     return pd.DataFrame(columns | noise)
 
 
 def parity_of_three(generator: np.random.Generator, rows: int) -> Planted:
-    """Of three columns, of which no two say anything."""
+    """The parity of three columns; it is independent of any two of them."""
     bits = generator.integers(0, 2, (rows, 5))
     columns = {f"b{i}": bits[:, i] for i in range(5)}
     return with_noise(columns, generator, rows), bits[:, 0] ^ bits[:, 1] ^ bits[:, 2]
@@ -36,7 +36,7 @@ def occurs_twice(generator: np.random.Generator, rows: int) -> Planted:
 
 
 def shuffled_codes(generator: np.random.Generator, rows: int) -> Planted:
-    """Half of thirty whole numbers, at random."""
+    """Whether an integer belongs to a random half of thirty."""
     chosen, x = generator.permutation(30) < 15, generator.integers(0, 30, rows)
     return with_noise({"x": x}, generator, rows), chosen[x].astype(int)
 
@@ -72,7 +72,7 @@ def hour(generator: np.random.Generator, rows: int) -> Planted:
 
 
 def hour_of_an_epoch(generator: np.random.Generator, rows: int) -> Planted:
-    """Seconds since 1970, as plain numbers."""
+    """The hour of seconds since 1970, stored as integers."""
     seconds = 1_400_000_000 + generator.integers(0, 10**8, rows)
     return with_noise({"when": seconds}, generator, rows), (seconds // 3600 % 24 < 12).astype(int)
 
@@ -105,14 +105,14 @@ LEAKS: dict[str, Callable[[np.random.Generator, int], Planted]] = {
 
 
 def planted(name: str, seed: int, points: float, rows: int) -> Planted:
-    """A table, and an S that the leak tells `points` more often than not (0.5: always)."""
+    """A table, and an S that equals the leaked bit with probability 0.5 + `points`."""
     generator = np.random.default_rng(seed)
     frame, bit = LEAKS[name](generator, rows)
     return frame, np.where(generator.random(rows) < 0.5 + points, bit, 1 - bit).astype(int)
 
 
 def independent(name: str, seed: int, rows: int) -> tuple[pd.DataFrame, np.ndarray, np.ndarray | None]:
-    """A table that says nothing of S, and whose row each one is, where people have several."""
+    """A table that is independent of S, S, and the person of each row if people have several."""
     generator = np.random.default_rng(seed)
     s = generator.integers(0, 2, rows)
     if name == "normal":

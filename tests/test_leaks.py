@@ -1,4 +1,4 @@
-"""The audit finds leaks that it was not built for by name, and nothing where there is nothing."""
+"""The audit finds leaks that it was not designed for, and nothing in independent tables."""
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from leaks import INDEPENDENT, LEAKS, independent, planted
 
 
 def attacked(frame, s, seed, clusters=None, checks=True):
-    """The attacks of a quick audit on one column; those of its controls, if they are to be fast."""
+    """The attacks of a quick audit on one column; with `checks`, only the fast attackers that run the controls."""
     released = read_release(frame, "released")
     target = make_target("S", read_targets(s, "S")["S"])
     people = read_clusters(clusters, len(frame))
@@ -48,7 +48,7 @@ def test_nothing_is_found_where_there_is_nothing(name):
 
 
 def test_rows_of_one_person_are_no_evidence():
-    """The control of the control: the same rows without the word that they belong together."""
+    """Counter-check: without `clusters`, the same rows give a false alarm."""
     found = [attacked(*independent("clustered", seed, 2000)[:2], seed).summary["found"] for seed in range(3)]
     assert all(found)
 
@@ -66,14 +66,14 @@ def test_a_small_class_among_many_is_not_diluted():
 
 @pytest.mark.parametrize("spread", [True, False])
 def test_a_number_whose_mean_is_hidden_is_still_found(spread):
-    """The release tells how far S is from its mean; the mean given the release is the same for all."""
+    """The release reveals the distance of S from its mean; the conditional mean of S is constant."""
     generator = np.random.default_rng(0)
     s = generator.normal(size=6000)
     told = np.abs(s) > 1 if spread else (np.abs(s) > 0.67) ^ (generator.random(6000) < 0.2)
     frame = pd.DataFrame({"told": told.astype(int), "x": generator.normal(size=6000)})
     found = attacked(frame, s, 0)
     assert found.summary["found"]
-    assert found.summary["advantage"] < 0.02  # nothing of the number itself
+    assert found.summary["advantage"] < 0.02  # the number itself is not predicted
     shuffled = [attacked(frame, generator.permutation(s), seed).summary["found"] for seed in range(5)]
     assert sum(shuffled) <= 1
 
@@ -88,7 +88,7 @@ def test_the_worst_gap_survives_a_small_group():
 
 
 def test_certainty_about_single_rows_is_measured():
-    """One row in a hundred is certainly of one group; on average nothing is known."""
+    """One row in a hundred reveals its group; on average S is hardly predicted."""
     generator = np.random.default_rng(0)
     s = generator.choice(["f", "m"], 20_000)
     sure = (generator.random(20_000) < 0.02) & (s == "f")
@@ -103,7 +103,7 @@ def test_certainty_about_single_rows_is_measured():
 
 
 def test_a_leak_is_reported_although_the_original_hides_s():
-    """Attackers fail on the original, and succeed on the release: that is a finding, not an invalid audit."""
+    """If attackers fail on the original but succeed on the release, the audit is valid and reports the leak."""
     generator = np.random.default_rng(0)
     s = generator.choice(["f", "m"], 1500)
     original = pd.DataFrame({"x": generator.normal(size=1500)})
@@ -115,7 +115,7 @@ def test_a_leak_is_reported_although_the_original_hides_s():
 
 
 def test_limits_refuse_data_from_which_only_s_was_removed():
-    """One group is large, so that accuracy alone shows nothing."""
+    """One group is large, so accuracy alone does not show the leak."""
     generator = np.random.default_rng(0)
     s = np.where(generator.random(6000) < 0.9, "m", "f")
     frame = pd.DataFrame({"x": generator.normal(np.where(s == "f", 0.8, 0.0))})
@@ -133,7 +133,7 @@ def test_a_task_is_not_predicted_from_its_own_column():
     frame = pd.DataFrame({"y": y, "x": generator.normal(size=3000)})
     result = audit(frame, s, {"y": y}, original=frame, verbose=False)
     assert result.tasks["utility"].max() < 0.6
-    other = audit(frame.rename(columns={"y": "z"}), s, {"y": y}, verbose=False)  # the control: under another name
+    other = audit(frame.rename(columns={"y": "z"}), s, {"y": y}, verbose=False)  # counter-check: renamed column
     assert other.tasks["utility"].max() == 1.0
 
 
@@ -141,7 +141,7 @@ def test_ties_are_no_information():
     generator = np.random.default_rng(0)
     x, s = generator.integers(0, 3, (2000, 8)).astype(float), generator.random(2000) < 1 / 3
     assert abs(mixed_mutual_information(x, s)) < 0.02
-    assert abs(mixed_mutual_information(np.hstack([x, x]), s)) < 0.02  # more dimensions than a tree serves
+    assert abs(mixed_mutual_information(np.hstack([x, x]), s)) < 0.02  # too many dimensions for the k-d tree
     told = mixed_mutual_information(np.c_[x[:, 0] * 0 + s], s)
     assert told == pytest.approx(stats.entropy([1 / 3, 2 / 3]), abs=0.03)
 
@@ -168,5 +168,5 @@ def test_crosses_find_a_parity_and_predict_numbers():
         predicted = model.predict(x[3000:])
         guess = predicted.argmax(axis=1) if classes else predicted > 0.5
         assert (guess == parity[3000:]).mean() > 0.99
-    unseen = np.full((5, 6), 9.0, dtype=np.float32)  # classes that were not there
+    unseen = np.full((5, 6), 9.0, dtype=np.float32)  # classes not in the training rows
     assert np.isfinite(model.predict(unseen)).all()

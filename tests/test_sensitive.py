@@ -1,4 +1,4 @@
-"""S that is a number, a mix of classes and numbers, or has small groups: from Python and from the command line."""
+"""Numeric S, S of mixed types and S with small groups, from Python and from the command line."""
 
 import json
 
@@ -15,7 +15,7 @@ from helpers import QUICK, people
 
 
 def table(rows=900, seed=0):
-    """Height goes with age and sex; some groups of `origin` are small."""
+    """People whose weight depends on age; some groups of `origin` are small."""
     generator = np.random.default_rng(seed)
     frame, s, _ = people(rows, seed)
     age = generator.integers(18, 95, rows)
@@ -33,8 +33,8 @@ def test_numbers_are_cut_into_ranges_of_equally_many_rows():
     assert counts.min() > 5000 / 8 / 2
     assert counts.max() < 5000 / 8 * 2
     [column] = found.columns
-    assert not set(column.starts[1:]) & set(numbers)  # round numbers, not the values of people
-    # Far beyond all that was seen: the last range.
+    assert not set(column.starts[1:]) & set(numbers)  # round numbers, not values from the data
+    # Values far above the training range fall into the last range.
     assert found.classes_of(pa.table({"income": [1e6]})).tolist() == [7]
     assert [values[0].split()[0] for values in found.joint_values()][::7] == ["below", "from"]
 
@@ -54,7 +54,7 @@ def test_ranges_survive_a_file(tmp_path):
 
 
 def test_hiding_ranges_hides_the_number():
-    """Weight tells age. After the game a fresh attacker finds far less of the number itself."""
+    """Weight predicts age. After training, its correlation with age is much lower."""
     frame = table(4000)
     X, age = frame[["weight"]], frame["age"]
     encoder = fv.FairEncoder(3.0, sees_sensitive=True, verbose=False, random_state=0, architecture="feedforward",
@@ -99,7 +99,7 @@ def test_small_groups_are_told_and_merged(tmp_path, run):
     at, schema = tmp_path / "people.csv", tmp_path / "schema.yaml"
     [found] = [f for f in inspect_file(open_table(at), ("origin",)).found if f.column.name == "origin"]
     assert "3 group(s) of fewer than 20 rows (33 rows" in found.notes[0]
-    assert "farthest" not in str(found)  # what three rows hold is not written down
+    assert "farthest" not in str(found)  # values of only three rows are not reported
     assert run("inspect", at, "-s", "origin", "-o", schema)[0] == 0
     code, told = run("fit", at, "--schema", schema, "--budget", "1e6", "--steps", 5, "-o", tmp_path / "a.veil",
                      "--quiet")  # fmt: skip

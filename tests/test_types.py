@@ -1,4 +1,4 @@
-"""Dates, times, decimals, truth values and categories: in and out unchanged in type, in every library and file."""
+"""Dates, times, decimals, booleans and categories keep their types, in every library and file format."""
 
 import datetime as dt
 from decimal import Decimal
@@ -29,7 +29,7 @@ GAPS = np.arange(ROWS) % 17 == 0
 
 
 def released(frame):
-    """A frame after a short fit, through `transform`."""
+    """The output of `transform` after a short fit."""
     encoder = fv.FairEncoder(1e6, training=QUICK, sees_sensitive=True, verbose=False, random_state=0)
     return encoder.fit(frame, sensitive_features=SEX).transform(frame, sensitive_features=SEX)
 
@@ -68,7 +68,7 @@ PANDAS = {
 
 
 def other(frame):
-    """A column beside the one under test, so that there is always something to encode."""
+    """Add a column to the one under test, so that there is always something to encode."""
     return frame.assign(word=WORDS) if isinstance(frame, pd.DataFrame) else frame.with_columns(pl.Series("word", WORDS))
 
 
@@ -81,7 +81,7 @@ def test_pandas_types_stay(name):
     assert {type(value) for value in out["value"].dropna()} <= kinds
     low, high = (frame["value"].dropna().astype(object).agg(end) for end in ("min", "max"))
     assert len(out) == len(frame)
-    if not isinstance(frame["value"].dtype, pd.CategoricalDtype):  # rounded ends of a range may lie a little beyond
+    if not isinstance(frame["value"].dtype, pd.CategoricalDtype):  # rounded ends of a range may lie slightly outside
         assert out["value"].dropna().astype(object).between(low, high).mean() > 0.9
 
 
@@ -121,7 +121,7 @@ def test_arrow_types_stay(kind):
 
 
 def test_a_release_keeps_the_resolution():
-    """Whole minutes stay whole minutes, months that begin at the first stay a number of days."""
+    """Timestamps in whole minutes or hours stay so, and dates stay dates."""
     frame = pd.DataFrame({"when": pd.to_datetime(MINUTES), "day": DAYS, "word": WORDS})
     out = released(frame)
     assert (out["when"].dt.second == 0).all()
@@ -132,7 +132,7 @@ def test_a_release_keeps_the_resolution():
 
 
 def test_long_spans_of_seconds_lie_on_a_clock():
-    """More steps than a tensor can hold: a coarser step of the clock is taken."""
+    """Seconds would need too many steps, so the grid uses a coarser unit of time."""
     seconds = pd.Timestamp("1990-01-01") + pd.to_timedelta(GENERATOR.integers(0, 10**9, ROWS), unit="s")
     out = released(pd.DataFrame({"when": seconds, "word": WORDS}))
     assert (out["when"].dt.second == 0).all()
@@ -215,7 +215,7 @@ def test_a_csv_file_keeps_its_dates(tmp_path):
     assert out["seen"].str.fullmatch(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}").all()
     assert out["hour"].str.fullmatch(r"\d{2}:00").all()
     assert pd.to_datetime(out["born"]).between("2019-10-01", "2022-03-01").all()
-    # The same rows as Parquet are known again, and come out as Parquet has them.
+    # Released to Parquet, the same columns have Parquet's date and time types.
     release_file(source, veil, tmp_path / "out.parquet", Options(show_progress=False, again=True))
     schema = pq.read_schema(tmp_path / "out.parquet")
     assert [schema.field(name).type for name in ("born", "seen", "hour")] == [pa.date32(), pa.timestamp("us"),

@@ -1,4 +1,4 @@
-"""Sample weights: a row of weight 2 counts as that row twice; and intervals are those of the rows there are."""
+"""Sample weights: a row of weight 2 counts twice; confidence intervals are based on the actual rows."""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from helpers import QUICK, people
 
 
 def case(seed, rows=60):
-    """Labels, groups, scores and whole weights, some of them 0."""
+    """Labels, groups, scores and integer weights, some of them 0."""
     generator = np.random.default_rng(seed)
     truth, group = generator.integers(0, 3, rows), generator.integers(0, 2, rows)
     scores = generator.dirichlet(np.ones(3), rows) + 0.4 * np.eye(3)[truth]
@@ -54,7 +54,7 @@ def test_a_weight_is_a_number_of_rows(name, seed):
     repeated = [np.repeat(column, weights, axis=0) for column in (truth, group, scores)]
     weighted = MEASURES[name](truth, group, scores, weights)
     assert weighted == pytest.approx(MEASURES[name](*repeated, None), abs=1e-12)
-    assert weighted != pytest.approx(MEASURES[name](truth, group, scores, None), abs=1e-6)  # and it does count
+    assert weighted != pytest.approx(MEASURES[name](truth, group, scores, None), abs=1e-6)  # weights have an effect
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -81,10 +81,10 @@ def test_equal_weights_leave_intervals_as_they_are():
 
 
 def test_weighted_intervals_cover_the_population():
-    """Rows are drawn with chances that depend on what is measured; weights undo it, and intervals know their price."""
+    """Sampling depends on the outcome; weights correct for that, and intervals include the design effect."""
     generator = np.random.default_rng(3)
     runs, hits = 400, np.zeros(5)
-    chance_of_one, auc = 0.4, 0.7602499389  # the AUC of two normals one deviation apart
+    chance_of_one, auc = 0.4, 0.7602499389  # the AUC of two normals, one standard deviation apart
     for _ in range(runs):
         group = generator.random(3000) < 0.5
         truth = generator.random(3000) < chance_of_one
@@ -111,7 +111,7 @@ def test_repeated_rows_follow_their_weights(weights):
     rows = Rows(torch.arange(len(weights)).float()[:, None], None, (), weight=torch.tensor(weights).double())
     total = sum(weights)
     found = torch.bincount(rows.repeated(total), minlength=len(weights))
-    # `total` times as many numbers as rows: each row exactly len(rows) times its weight
+    # `total` times as many positions as rows: each row exactly len(weights) times its weight
     assert (found == len(weights) * torch.tensor(weights)).all()
 
 
@@ -174,7 +174,7 @@ def test_bad_weights(name):
 
 
 def leaning(rows, seed):
-    """S is what `tell` says in most rows; `cost` is a column that is dear to change."""
+    """A table whose column `tell` equals S in 90 % of the rows."""
     generator = np.random.default_rng(seed)
     s = generator.integers(0, 2, rows)
     tell = np.where(generator.random(rows) < 0.9, s, 1 - s)
@@ -182,11 +182,11 @@ def leaning(rows, seed):
 
 
 def test_the_game_is_played_for_the_population():
-    """Rows of weight 0 are as good as absent; a group of large weight counts as one of many rows."""
+    """Rows of weight 0 have no effect on training."""
     X, s = leaning(3000, 0)
     absent = np.r_[np.ones(2000), np.zeros(1000)]
     spoilt = X.copy()
-    spoilt.iloc[2000:] = "7"  # a value that only rows of weight 0 hold
+    spoilt.iloc[2000:] = "7"  # a value only in rows of weight 0
     training = Training(steps=60, rounds=2)
     encoder = FairEncoder(0.5, architecture="feedforward", sees_sensitive=True, verbose=False, random_state=0,
                           training=training)  # fmt: skip
@@ -198,7 +198,7 @@ def test_the_game_is_played_for_the_population():
 
 @pytest.mark.parametrize("architecture", ["feedforward", "transport", "partition"])
 def test_a_weighted_budget_is_that_of_the_repeated_table(architecture):
-    """Rows of one group weigh nine times as much: what the encoder spends is the mean over that population."""
+    """Rows of one group have nine times the weight: the encoder's distortion is the weighted mean."""
     X, s = leaning(4000, 1)
     X["number"] = np.random.default_rng(2).normal(s * 1.0)
     weights = np.where(s == 1, 9.0, 1.0)
@@ -239,7 +239,7 @@ def test_adversaries_are_held_against_the_weighted_prior():
 
 
 def survey(rows, seed):
-    """A release that tells S, and a task, to half of the population; that half is one in ten of the rows."""
+    """A release that reveals S and a task for half of the population, which is a tenth of the rows."""
     generator = np.random.default_rng(seed)
     s, y, told = (generator.integers(0, 2, rows) for _ in range(3))
     told = generator.random(rows) < 0.1
@@ -252,7 +252,7 @@ def survey(rows, seed):
 
 
 def test_an_audit_is_of_the_population():
-    """S is told in half of the population: accuracy 0.75; and in a tenth of the rows: accuracy 0.55."""
+    """S is revealed in half of the population (accuracy 0.75) but in a tenth of the rows (accuracy 0.55)."""
     frame, s, y, weights = survey(8000, 0)
     plain = audit(frame, s, {"y": y}, verbose=False)
     weighted = audit(frame, s, {"y": y}, sample_weight=weights, verbose=False)
@@ -263,7 +263,7 @@ def test_an_audit_is_of_the_population():
         assert plain.leakage[name][0] == pytest.approx(of_rows, abs=0.03)
         assert weighted.leakage[name][0] == pytest.approx(of_population, abs=0.04)
         assert twice.leakage[name][0] == pytest.approx(of_population, abs=0.04)
-        # Repeating rows makes no evidence: the interval of the weighted audit is the wider one.
+        # Repeated rows add no information: the weighted audit must have the wider interval.
         wide = weighted.leakage[f"{name}_high"][0] - weighted.leakage[f"{name}_low"][0]
         assert wide > 1.2 * (twice.leakage[f"{name}_high"][0] - twice.leakage[f"{name}_low"][0])
     assert weighted.tasks["utility"].max() == pytest.approx(0.75, abs=0.04)
