@@ -80,6 +80,13 @@ def test_mixed_s_from_the_command_line(tmp_path, run):
     assert list(pd.read_csv(tmp_path / "out.csv").columns) == ["role", "weight"]
     code, told = run("audit", tmp_path / "out.csv", "--original", at, "-s", "sex,age", "--quiet", "--json")
     assert code in (0, 1), told
+    again = ["release", at, "--veil", tmp_path / "a.veil", "-o", tmp_path / "more.csv", "--quiet", "--again"]
+    code, told = run(*again)  # what both releases reveal together is measured
+    assert code == 0, told
+    assert "from all 2 together" in told
+    code, told = run("frontier", at, "-s", "sex,age", "--budgets", "1e5", "--steps", 3, "-o", tmp_path / "veils",
+                     "--quiet")  # fmt: skip
+    assert code == 0, told
 
 
 def test_a_number_by_squared_loss_from_the_command_line(tmp_path, run):

@@ -13,7 +13,7 @@ import pytest
 import fairveil as fv
 from fairveil import InputError
 from fairveil.data.types import arrow_type, from_numbers, from_pattern, is_type, text_pattern, to_numbers, to_pattern
-from fairveil.workflows import Options, Recipe, fit_file, inspect_file, open_table, release_file
+from fairveil.workflows import Options, Recipe, fit_file, fit_frontier, inspect_file, open_table, release_file
 from helpers import QUICK
 
 ROWS = 400
@@ -280,3 +280,11 @@ def test_numbers_beyond_any_calendar_are_clipped(kind):
         found = from_numbers(pa.chunked_array([[number]]), kind)
         assert found.type == kind
         assert found.null_count == 0
+
+
+def test_a_frontier_of_a_file_with_dates(tmp_path):
+    source = tmp_path / "people.csv"
+    table().to_csv(source, index=False)
+    recipe = Recipe(("sex",), architecture="feedforward", steps=3, seed=0, show_progress=False)
+    points = fit_frontier(source, tmp_path / "veils", [1e5, 1e6], recipe, ["word"])
+    assert points["S accuracy"].notna().all()

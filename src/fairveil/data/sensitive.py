@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fairveil._utils.errors import ClippedWarning, InputError, rows_named
@@ -87,6 +88,15 @@ class Sensitive:
                 f"sensitive_features hold a combination of values not seen in fit ({rows_named(strange.tolist())})."
             )
         return torch.from_numpy(found)
+
+    def labels(self, table: pa.Table) -> NDArray[np.str_]:
+        """The joint class of each row as text, for models that predict classes; of a continuous S, quarters."""
+        if self.discrete:
+            names = np.array([" & ".join(map(str, values)) for values in self.joint_values()], dtype=np.str_)
+            return np.asarray(names[self.classes_of(self.merged(table)).numpy()])
+        values = table[self.columns[0].name].to_numpy(zero_copy_only=False).astype(np.float64)
+        quarters = np.digitize(values, np.nanquantile(values, [0.25, 0.5, 0.75]))
+        return np.asarray(np.where(np.isnan(values), "None", quarters.astype(np.str_)))
 
     def numbers(self, table: pa.Table) -> Tensor:
         """A continuous S, standardised: (rows, width), float32. If it can be missing, that is encoded as well."""

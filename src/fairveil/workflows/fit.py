@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from fairveil._utils.atomic import refuse_overwriting, replacing
 from fairveil._utils.errors import BudgetWarning, InputError, VeilFileError
 from fairveil.auditing import probe
-from fairveil.data.kinds import joint_labels
+from fairveil.data.frames import plain_column
 from fairveil.estimators import FairEncoder, FairFrontier
 from fairveil.workflows.protocol import Data
 from fairveil.workflows.recipe import Recipe
@@ -71,14 +72,15 @@ def fit_frontier(
             with _resuming(source):
                 frontier.fit(table.take(pa.array(learned)))
         names = [column.name for column in data.schema.columns if column.role == "sensitive"]
-        points = [_original(data, names, learned, judged, targets)]
+        secret = frontier.estimators_[0].veil_.sensitive.labels(data.x.select(names))
+        points = [_original(data, secret, learned, judged, targets)]
         veils = []
         for row in frontier.points_.to_dict("records"):
             point = {"budget": row["budget"], "distortion": row["distortion"], "upper": row["upper"], "met": row["met"]}
             if row["met"]:
                 encoder = frontier.at(row["budget"])
                 released = encoder.transform(table)
-                point |= _compared(released.to_pandas(), data.x, names, learned, judged, targets)
+                point |= _compared(_plain_frame(released), data.x, secret, learned, judged, targets)
                 veils.append((f"{'-'.join(names)}-{row['budget']:g}.veil", encoder))
             points.append(point)
         frame = pd.DataFrame(points)
@@ -110,24 +112,28 @@ def _check_files(source: Path, recipe: Recipe) -> None:
 
 
 def _original(
-    data: Data, names: Sequence[str], learned: np.ndarray, judged: np.ndarray, targets: Sequence[str]
+    data: Data, secret: NDArray[np.str_], learned: np.ndarray, judged: np.ndarray, targets: Sequence[str]
 ) -> dict[str, Any]:
     assert data.schema is not None
-    seen = data.x.select([column.name for column in data.schema.released]).to_pandas()
+    seen = _plain_frame(data.x.select([column.name for column in data.schema.released]))
     return {"budget": 0.0, "distortion": 0.0, "upper": 0.0, "met": True,
-            **_compared(seen, data.x, names, learned, judged, targets)}  # fmt: skip
+            **_compared(seen, data.x, secret, learned, judged, targets)}  # fmt: skip
+
+
+def _plain_frame(table: pa.Table) -> pd.DataFrame:
+    """A frame for models that take numbers and categories only: dates and times as numbers."""
+    return pa.table({name: plain_column(table[name]) for name in table.column_names}).to_pandas()
 
 
 def _compared(
     released: pd.DataFrame,
     table: pa.Table,
-    names: Sequence[str],
+    secret: NDArray[np.str_],
     learned: np.ndarray,
     judged: np.ndarray,
     targets: Sequence[str],
 ) -> dict[str, Any]:
     """Accuracy of fresh models for S (its joint value) and the targets, on rows the encoder was not fitted on."""
-    secret = joint_labels(table.select(list(names)))
     truth = table.select(list(targets)).to_pandas().astype(str)
     numbers = released.select_dtypes("number").columns
     released = released.assign(**{name: released[name].fillna(-1) for name in numbers})

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from fairveil._utils.randomness import SystemRandom
 from fairveil.auditing import probe
-from fairveil.data.kinds import joint_labels
 from fairveil.workflows.release.job import Job
 from fairveil.workflows.sampling import sample_rows
 
@@ -31,7 +30,7 @@ def together(job: Job, releases: int) -> dict[str, Any] | None:
     table, _ = sample_rows(job.source, columns, job.held_as, _MOST_ATTACKED, seed=0)
     if table.num_rows < _FEWEST_ATTACKED:
         return {"text": f"not measured on fewer than {_FEWEST_ATTACKED} rows.", "releases": releases}
-    truth = joint_labels(table.select(names))
+    truth = job.veil.sensitive.labels(table.select(names))
     drawn = [_drawn(job, table) for _ in range(releases)]
     half = np.random.default_rng(0).permutation(table.num_rows)
     found = [_found(frames, truth, half) for frames in ([drawn[0]], drawn)]
