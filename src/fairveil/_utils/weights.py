@@ -37,6 +37,13 @@ def normalised(weights: Array) -> Array:
     return np.asarray(scaled / scaled.mean())
 
 
+def systematic_resample(weights: Array, count: int) -> NDArray[np.int64]:
+    """`count` row indices, each row repeated in proportion to its weight, up to rounding; exactly if that is whole."""
+    total = np.cumsum(weights / weights.max(), dtype=np.float64)
+    points = (np.arange(count) + 0.5) * (total[-1] / count)
+    return np.asarray(np.searchsorted(total, points, side="right").clip(max=len(weights) - 1))
+
+
 def effective_rows(weights: Array | None, rows: int) -> float:
     """Kish's effective number of rows: all of them for equal weights, fewer for unequal weights."""
     if weights is None or not len(weights) or not weights.any():

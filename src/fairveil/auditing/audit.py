@@ -159,7 +159,8 @@ class _Case:
     """The inputs of an audit: targets, and the views of the release and of the original.
 
     hidden: the sensitive columns and, if there are several, their joint value. missing: released columns with missing
-    cells. show: returns the views of the release and of the original without a column.
+    cells. without: the views of the release and of the original without a column, so that a task is not predicted from
+    its own target.
     """
 
     secrets: list[Target]
@@ -169,11 +170,7 @@ class _Case:
     known: Evidence | None
     channel: Channel | None
     missing: list[str]
-    show: Callable[[str], tuple[Evidence, Evidence | None]]
-
-    def without(self, name: str) -> tuple[Evidence, Evidence | None]:
-        """The release and the original without that column, so that a task is not predicted from its own target."""
-        return self.show(name)
+    without: Callable[[str], tuple[Evidence, Evidence | None]]
 
 
 def _open_case(
@@ -209,13 +206,13 @@ def _open_case(
     seen, known = _evidence(release, draws, before, parts, shared=shared)
     channel = None if log_density is None else Channel.of(release, before, log_density)
 
-    def show(name: str) -> tuple[Evidence, Evidence | None]:
+    def without(name: str) -> tuple[Evidence, Evidence | None]:
         if name not in release.names or len(release.names) == 1:
             return seen, known
         others = None if before is None else before.without(name)
         return _evidence(release.without(name), [again.without(name) for again in draws], others, parts, shared=shared)
 
-    return _Case(secrets, tasks, hidden, seen, known, channel, _with_missing(release), show)
+    return _Case(secrets, tasks, hidden, seen, known, channel, _with_missing(release), without)
 
 
 def _seed(random_state: object) -> int:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from fairveil._utils.errors import InputError, rows_named
+from fairveil._utils.weights import systematic_resample
 from fairveil.auditing.attackers import Array, Attacker, Matrix, Model, loss_of
 from fairveil.auditing.inputs import ImageArray, Released, Target
 from fairveil.auditing.views import FeatureMap, kept_values, order_features
@@ -79,10 +80,8 @@ def _repeated(part: NDArray[np.int64], weights: Array) -> NDArray[np.int64]:
     own = weights[part]
     if not own.any():
         raise InputError("sample_weight is zero in all rows of a part of the split: nothing can be learned there.")
-    total = np.cumsum(own)
-    count = min(round(float(total[-1] / own[own > 0].min())), _MOST_REPEATED * len(part))
-    points = (np.arange(max(count, len(part))) + 0.5) * total[-1] / max(count, len(part))
-    return np.asarray(part[np.searchsorted(total, points, side="right").clip(max=len(part) - 1)])
+    count = max(round(float(own.sum() / own[own > 0].min())), len(part))
+    return np.asarray(part[systematic_resample(own, min(count, _MOST_REPEATED * len(part)))])
 
 
 def split_rows(

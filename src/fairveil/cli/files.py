@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -15,9 +15,6 @@ from fairveil._utils.atomic import sha256_of, write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.cli.app import Json, Quiet, app, printable, show_json
 from fairveil.veil.signing import check_signature
-
-if TYPE_CHECKING:
-    pass
 
 Sensitive = Annotated[
     list[str] | None,

@@ -49,7 +49,7 @@ def audit(
     """Attack a release with fresh models, and measure its remaining utility.
 
     Exit code 1 if attackers find more than the limits allow, or if a control fails. The default limits refuse a table
-    from which nothing but the sensitive column was removed; what is no more than chance exceeds no limit.
+    from which only the sensitive column was removed. Results within chance never exceed a limit.
 
     Example: `fairveil audit censored.csv --original adult.csv -s sex --target salary --report audit.html`
     """

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fairveil._utils.weights import systematic_resample
 from fairveil.data.images import rows_at_once, unpack
 
 
@@ -44,14 +45,11 @@ class Rows:
         index = torch.searchsorted(total, points, right=True).clamp(max=len(self) - 1)
         return replace(self.take(index), weight=None).unpacked()
 
-    def repeated(self, times: int = 1) -> Tensor:
-        """Row indices, `times` as many as there are rows, each repeated in proportion to its weight, up to rounding."""
+    def repeated(self) -> Tensor:
+        """As many row indices as there are rows, each repeated in proportion to its weight, up to rounding."""
         if self.weight is None:
             return torch.arange(len(self), device=self.x.device)
-        total = self.weight.double().cumsum(0)
-        count = times * len(self)
-        points = (torch.arange(count, device=self.x.device, dtype=torch.float64) + 0.5) * (total[-1] / count)
-        return torch.searchsorted(total, points, right=True).clamp(max=len(self) - 1)
+        return torch.from_numpy(systematic_resample(self.weight.cpu().numpy(), len(self))).to(self.x.device)
 
     def unweighted(self) -> "Rows":
         """As many rows of equal weight, those of large weight repeated: for evaluation."""
