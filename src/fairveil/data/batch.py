@@ -5,8 +5,10 @@ A batch has its rows (`content`), their `digest`, the `names` of its columns, an
 measured) and builds a release from a drawn tensor (`assemble`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from fairveil._utils.errors import InputError
 from fairveil.data.frames import Table
@@ -26,15 +28,22 @@ def codec_for(schema: AnySchema, handle_unknown: HandleUnknown = "error") -> Any
 
 
 def check_types(batch: Batch, schema: AnySchema) -> None:
-    """Reject a column of another type than in the schema, such as dates for numbers: internally, both are numbers."""
+    """Reject columns that hold dates where the schema has numbers, or similar: internally, all of them are numbers."""
     if isinstance(batch, Images) or isinstance(schema, ImageSchema):
         return
+    refuse_other_types(schema, batch.names, batch.types)
+
+
+def refuse_other_types(schema: Schema, names: Sequence[str], types: Mapping[str, pa.DataType]) -> None:
+    """Raise InputError if a column is a date where the schema has a number, or similar. types: of columns that are
+    converted to numbers.
+    """
     wrong = [
-        f"Column {column.name!r} holds {batch.types.get(column.name, 'plain')} values where the schema has "
+        f"Column {column.name!r} holds {types.get(column.name, 'plain')} values where the schema has "
         f"{column.held_as}. Convert it to the type it had when the veil was fitted."
         for column in schema.columns
-        if column.name in batch.names and column.family == "number" and column.role != "drop"
-        and not same_sort(batch.types.get(column.name), column.type)
+        if column.name in names and column.family == "number" and column.role != "drop"
+        and not same_sort(types.get(column.name), column.type)
     ]  # fmt: skip
     if wrong:
         raise InputError(wrong)

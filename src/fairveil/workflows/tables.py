@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from fairveil._utils.atomic import sha256_of
 from fairveil._utils.errors import ClippedWarning, InputError
+from fairveil.data.batch import refuse_other_types
 from fairveil.data.kinds import with_guessed_type
 from fairveil.data.schema import Schema
 from fairveil.data.sensitive import merge_groups, rare_values
-from fairveil.data.types import arrow_type, from_numbers, same_sort
+from fairveil.data.types import arrow_type, from_numbers
 from fairveil.estimators import FairEncoder
 from fairveil.objectives.distortion import KINDS
 from fairveil.objectives.released import ReleasedBatch
@@ -83,25 +84,14 @@ class TableSource:
         """Write a censored copy."""
         if not isinstance(encoder.veil_.schema, Schema):
             raise InputError("This veil was fitted to images: give a folder of them.")
-        self._check_types(encoder.veil_.schema)
+        if self.file.kind == "parquet":  # CSV cells are read by the schema
+            refuse_other_types(encoder.veil_.schema, self.file.names, self.file.types)
         job = Job(self.file, encoder, veil, check_target(target), options)
 
         def named(told: ReleaseSummary) -> None:
             finish(told, together(job, told.earlier_releases + 1) if told.earlier_releases else None)
 
         release_table(job, named)
-
-    def _check_types(self, schema: Schema) -> None:
-        """Reject a Parquet file with dates where the schema has numbers, or similar. (CSV cells follow the schema.)"""
-        wrong = [
-            f"Column {column.name!r} of {self.path.name} holds {self.file.types.get(column.name, 'plain')} values, not "
-            f"{column.held_as} as in the veil. Convert it to the type it had in fitting."
-            for column in schema.columns
-            if self.file.kind == "parquet" and column.role != "drop" and column.family == "number"
-            and column.name in self.file.names and not same_sort(self.file.types.get(column.name), column.type)
-        ]  # fmt: skip
-        if wrong:
-            raise InputError(wrong)
 
     def pair(self, release: Source, known: Known | None, wanted: Wanted) -> Pair:
         """The rows of a release paired with the rows of this file from which it was made; each file is read once."""
