@@ -24,9 +24,10 @@ from common import run_parts
 from fairveil.auditing import probe
 from fairveil.auditing.attack import attack_all
 from fairveil.auditing.attackers import battery
-from fairveil.auditing.certificate import channel_bound, deviation_bound, interval_bound
+from fairveil.auditing.certificate import contraction
 from fairveil.auditing.inputs import make_target, read_clusters, read_release, read_targets
 from fairveil.auditing.protocol import Evidence, Terms, split_rows
+from fairveil.auditing.variation import asymptotic_bound, binomial_bound, hoeffding_bound, interval_bound
 from fairveil.datasets import Split, load_adult
 from fairveil.information import information_bracket
 from fairveil.metrics import proportion
@@ -165,15 +166,18 @@ def coverage(runs: int = 1000) -> None:
         p, q = generator.dirichlet(np.full(cells, concentration), 2)
         channel = 0.5 * np.eye(cells) + 0.5 * generator.dirichlet(np.ones(cells), cells)
         true, through = 0.5 * np.abs(p - q).sum(), 0.5 * np.abs((p - q) @ channel).sum()
-        hits, widths = np.zeros(4), np.zeros(4)
+        hits, widths = np.zeros(5), np.zeros(5)
+        reach = contraction(channel)
         for _ in range(runs):
             a, b = generator.multinomial(n, p), generator.multinomial(m, q)
             plain = 0.5 * np.abs(a / n - b / m).sum()
-            bounds = np.array([deviation_bound(a, b, 0.05), interval_bound(a, b, 0.05),
-                               channel_bound(a, b, channel, channel, 0.05)[1], plain])  # fmt: skip
-            hits += bounds >= np.array([true, true, through, true])
-            widths += bounds - np.array([true, true, through, true])
-        names = ("deviation", "intervals", "channel", "plug-in (broken)")
+            seen = 0.5 * np.abs((a / n - b / m) @ channel).sum()
+            bounds = np.array([binomial_bound(plain, n, m, 0.05), interval_bound(a, b, 0.05),
+                               hoeffding_bound(seen, n, m, 0.05, (reach, reach)), asymptotic_bound(a, b, 0.05),
+                               plain])  # fmt: skip
+            hits += bounds >= np.array([true, true, through, true, true])
+            widths += bounds - np.array([true, true, through, true, true])
+        names = ("binomial", "intervals", "channel", "asymptotic", "plug-in (broken)")
         for name, hit, width in zip(names, hits, widths, strict=True):
             rows.append({"bound": name, "cells": cells, "rows": f"{n} / {m}", "covered": hit / runs,
                          "true TV": through if name == "channel" else true, "mean excess": width / runs})  # fmt: skip

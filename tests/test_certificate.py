@@ -5,9 +5,11 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from fairveil import Certificate, FairEncoder, InputError, Matrix, Quantiser, Training, certify
-from fairveil.auditing.certificate import channel_bound, contraction, deviation_bound, interval_bound
+from fairveil.auditing.certificate import contraction
+from fairveil.auditing.variation import asymptotic_bound, binomial_bound, hoeffding_bound, interval_bound
 from fairveil.metrics import clopper_pearson
 
 RUNS = 1000
@@ -24,7 +26,9 @@ def coverage():
     generator = np.random.default_rng(0)
     p, q = np.array([0.65, 0.35]), np.array([0.45, 0.55])
     channel = np.array([[0.95, 0.05], [0.05, 0.95]])
-    names = ("deviation", "intervals", "channel", "certify", "certify channel", "plug-in", "too narrow")
+    names = ("binomial", "intervals", "channel", "certify", "certify channel", "plug-in", "too narrow")
+    margin = binomial_bound(variation(p, q), 150, 150, 0.05) - variation(p, q)
+    reach = contraction(channel)
     hits = dict.fromkeys(names, 0)
     groups = np.repeat([0, 1], [150, 150])
     for _ in range(RUNS):
@@ -32,17 +36,18 @@ def coverage():
         cells = np.concatenate([np.repeat([0, 1], a), np.repeat([0, 1], b)])
         plain, exact = variation(p, q), variation(p @ channel, q @ channel)
         seen = variation(a / 150, b / 150)
-        hits["deviation"] += deviation_bound(a, b, 0.05) >= plain
+        hits["binomial"] += binomial_bound(seen, 150, 150, 0.05) >= plain
         hits["intervals"] += interval_bound(a, b, 0.05) >= plain
-        hits["channel"] += channel_bound(a, b, channel, channel, 0.05)[1] >= exact
+        through = variation(a / 150 @ channel, b / 150 @ channel)
+        hits["channel"] += hoeffding_bound(through, 150, 150, 0.05, (reach, reach)) >= exact
         hits["certify"] += certify(cells, groups, alphabet=2, trained_on=()).bound >= plain
         hits["certify channel"] += certify(cells, groups, alphabet=2, trained_on=(), transition=channel).bound >= exact
         hits["plug-in"] += seen >= plain
-        hits["too narrow"] += seen + 0.6 * (deviation_bound(a, b, 0.05) - seen) >= plain
+        hits["too narrow"] += seen + 0.8 * margin >= plain
     return {name: count / RUNS for name, count in hits.items()}
 
 
-@pytest.mark.parametrize("bound", ["deviation", "intervals", "channel", "certify", "certify channel"])
+@pytest.mark.parametrize("bound", ["binomial", "intervals", "channel", "certify", "certify channel"])
 def test_certificates_cover_the_truth(coverage, bound):
     assert coverage[bound] >= LEAST
 
@@ -59,9 +64,9 @@ def test_the_whole_certificate_covers_the_truth_for_several_groups(given):
     true = max(variation(shares[y, i], shares[y, j]) for y in range(2) for i in range(3) for j in range(i))
     hits = 0
     for _ in range(200):
-        y, s = generator.integers(0, 2, 900), generator.integers(0, 3, 900)
+        y, s = generator.integers(0, 2, 300), generator.integers(0, 3, 300)
         chances = shares[y, s] if given else shares[0, s]
-        cells = (generator.random(900)[:, None] > chances.cumsum(axis=1)).sum(axis=1)
+        cells = (generator.random(300)[:, None] > chances.cumsum(axis=1)).sum(axis=1)
         made = certify(cells, s, alphabet=4, trained_on=(), given=y if given else None)
         truth = true if given else max(variation(shares[0, i], shares[0, j]) for i in range(3) for j in range(i))
         hits += made.bound >= truth
@@ -89,9 +94,69 @@ def test_the_linear_program_is_at_least_the_worst_case_by_brute_force():
 
 def test_the_bounds_change_places():
     spread = np.full(8, 500)
-    assert deviation_bound(spread, spread, 0.05) < interval_bound(spread, spread, 0.05)
+    assert binomial_bound(0.0, 4000, 4000, 0.05) < interval_bound(spread, spread, 0.05)
     rare = np.array([9990, 10])
-    assert interval_bound(rare, rare, 0.05) < deviation_bound(rare, rare, 0.05)
+    assert interval_bound(rare, rare, 0.05) < binomial_bound(0.0, 10000, 10000, 0.05)
+
+
+@pytest.mark.parametrize(("n", "m", "observed"), [(12, 7, 0.2), (30, 20, 0.0), (9, 9, 0.6)])
+def test_the_exact_test_against_all_outcomes(n, m, observed):
+    """By enumeration of both binomials over a fine grid of probabilities: never below the bound, and close to it."""
+    bound = binomial_bound(observed, n, m, 0.05)
+    x, y = np.arange(n + 1), np.arange(m + 1)
+    small = (x[:, None] / n - y[None, :] / m) <= observed + 1e-12
+
+    def largest(d):
+        ps = np.linspace(d, 1, 400)
+        return max(stats.binom.pmf(x, n, p) @ small @ stats.binom.pmf(y, m, p - d) for p in ps)
+
+    assert largest(bound) <= 0.05 + 1e-9
+    assert largest(bound - 0.06 * np.sqrt(1 / n + 1 / m)) > 0.05
+
+
+def test_the_exact_test_is_a_third_tighter_than_the_inequality():
+    margin = binomial_bound(0.03, 5000, 5000, 0.05) - 0.03
+    assert margin < 0.71 * (hoeffding_bound(0.03, 5000, 5000, 0.05) - 0.03)
+
+
+@pytest.mark.parametrize("far", [0.0, 0.05, 0.3])
+def test_the_asymptotic_bound_covers_and_removes_the_excess(far):
+    generator = np.random.default_rng(4)
+    p = generator.dirichlet(np.full(64, 5.0))
+    q = (1 - far) * p + far * np.roll(p, 1)
+    true = variation(p, q)
+    bounds, plain = [], []
+    for _ in range(300):
+        a, b = generator.multinomial(5000, p), generator.multinomial(5000, q)
+        bounds.append(asymptotic_bound(a, b, 0.05))
+        plain.append(variation(a / 5000, b / 5000) + 0.0165)
+    assert np.mean(np.array(bounds) >= true) >= 0.94
+    if far == 0.0:
+        assert np.mean(bounds) < 0.6 * np.mean(plain)
+
+
+def test_people_with_several_rows_are_the_independent_units():
+    """Every person has six equal rows: counted as independent rows, the bound fails."""
+    generator = np.random.default_rng(5)
+    p, q = np.array([0.65, 0.35]), np.array([0.45, 0.55])
+    covered = np.zeros(2)
+    person = np.repeat(np.arange(200), 6)
+    for _ in range(300):
+        s = np.repeat([0, 1], 100)
+        cells = (generator.random(200) < np.where(s == 0, p[1], q[1])).astype(int)
+        for i, clusters in enumerate((person, None)):
+            made = certify(np.repeat(cells, 6), np.repeat(s, 6), alphabet=2, trained_on=(), clusters=clusters)
+            covered[i] += made.bound >= variation(p, q)
+    assert covered[0] >= 0.94 * 300
+    assert covered[1] < 0.9 * 300
+
+
+def test_values_of_y_without_rows_leave_nothing_to_certify():
+    s, y = np.tile([0, 1], 3000), np.repeat([0, 1], 3000)
+    cells = np.zeros(6000, dtype=int)
+    assert certify(cells, s, alphabet=1, trained_on=(), given=y, given_values=[0, 1]).bound < 0.05
+    assert certify(cells, s, alphabet=1, trained_on=(), given=y, given_values=[0, 1, 2]).bound == 1.0
+    assert "values of Y that occur" in str(certify(cells, s, alphabet=1, trained_on=(), given=y))
 
 
 def test_a_channel_that_forgets_all_is_certified_perfectly():
@@ -140,6 +205,10 @@ CELLS, GROUPS = np.array([0, 1] * 20), np.array([0, 1] * 20)
         ({"transition": {0: np.eye(2)}}, "lacks a matrix"),
         ({"given": [1, 2]}, "one length"),
         ({"confidence": 1.5}, "confidence"),
+        ({"given": GROUPS, "given_values": [0]}, "does not list"),
+        ({"given_values": [0]}, "given= must hold Y"),
+        ({"clusters": [1, 2]}, "clusters"),
+        ({"clusters": GROUPS, "asymptotic": True}, "leave out"),
     ],
 )
 def test_bad_input(arguments, message):
@@ -173,7 +242,7 @@ def test_cells_release_valid_representatives_and_can_be_certified(coded, tmp_pat
     drawn = variation(counts[0] / counts[0].sum(), counts[1] / counts[1].sum())
     assert made.observed == pytest.approx(drawn, abs=0.05)
     assert (
-        made.bound - made.observed < deviation_bound(*counts, 0.05) - drawn
+        made.bound - made.observed < hoeffding_bound(drawn, *(int(c.sum()) for c in counts), 0.05) - drawn
     )  # the exact channel leaves less to chance
     odds = encoder.certify(x[4000:], sensitive_features=s[4000:], y=(x["kind"] == "a")[4000:])
     assert odds.notion == "equalized_odds"

@@ -19,7 +19,7 @@ ORDER = [
     ["veil"],
     ["training"],
     ["estimators"],
-    ["baselines"],
+    ["baselines", "matching"],
     ["paper", "workflows"],
     ["cli"],
     ["__main__"],

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Quantiser,
         load,
     )
+    from fairveil.matching import exchange
     from fairveil.objectives import AlphaLoss, AugmentedLagrangian, Penalty
     from fairveil.training import History, Training
     from fairveil.training.confidence_bound import Achieved
@@ -73,6 +74,7 @@ __getattr__, __dir__ = lazily(
         "data.schema": ["Schema"],
         "encoders": _ARCHITECTURES,
         "estimators": ["FairClassifier", "FairEncoder", "FairFrontier", "Quantiser", "load"],
+        "matching": ["exchange"],
         "objectives": ["AlphaLoss", "AugmentedLagrangian", "Penalty"],
         "training": ["History", "Training"],
         "training.confidence_bound": ["Achieved"],
@@ -117,6 +119,7 @@ __all__ = [
     "audit",
     "certify",
     "datasets",
+    "exchange",
     "information",
     "load",
     "metrics",

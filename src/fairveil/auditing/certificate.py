@@ -1,20 +1,19 @@
-"""Certificates: finite-sample bounds on the unfairness of *any* predictor, present or future, on a finite release.
+"""Certificates: bounds on the unfairness of *any* predictor, present or future, on a finite release.
 
 The largest ΔDemP that any predictor on X_r can show between groups s and s' is the total variation between P(X_r | s)
-and P(X_r | s'). From n_s and n_s' independent rows it is bounded, with confidence 1 - δ and for every distribution, by
+and P(X_r | s'). There are three kinds of certificates:
 
-- `deviation`: TV of the observed frequencies + sqrt((1/n_s + 1/n_s') ln(1/δ) / 2). TV is convex, so its expected
-  plug-in value is at least the true value (Jensen); one row changes it by at most 1/n_s, so it falls below that
-  expectation by more than the square root with probability at most δ (McDiarmid). It does not depend on the number of
-  cells.
-- `intervals`: simultaneous Clopper-Pearson intervals for all cells of both groups, and the worst pair of distributions
-  within them, by a linear program over (fractional) sets of cells. Tighter for few or rare cells.
-- `channel`: for a known transition matrix, `deviation` for the exact output distribution of the observed *inputs*. It
-  has no sampling noise from the channel, and one row changes it by at most η / n_s, where η is the channel's
-  contraction coefficient (the largest TV between two rows of the matrix).
+- `sample`: from n_s and n_s' independent rows that the release was not learned from, with confidence 1 - δ for every
+  distribution. `binomial` is an exact test on the observed total variation; `intervals` uses simultaneous exact
+  intervals of all cells, which is tighter for few or rare cells. Where the channel is known, its exact output
+  probabilities are averaged instead of single draws (`channel`); where people have several rows, people are the
+  independent units (`people`).
+- `asymptotic`: the same for many rows per cell, without the expected excess of the observed total variation. Valid in
+  the limit of many rows only.
+- `construction`: for rows that exchange their records at random (`fairveil.exchange`); no sampling error.
 
 The error probability δ is split over the bounds that are tried, the pairs of groups and, for equalized odds, the values
-of Y.
+of Y. The bounds themselves are in `fairveil.auditing.variation`.
 """
 
 import math
@@ -26,25 +25,43 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize
 
 from fairveil._utils.errors import InputError, rows_named
 from fairveil._utils.weights import Array
-from fairveil.metrics import clopper_pearson
+from fairveil.auditing.inputs import read_clusters
+from fairveil.auditing.variation import (
+    asymptotic_bound,
+    binomial_bound,
+    hoeffding_bound,
+    interval_bound,
+    observed_variation,
+    people_bound,
+    total_variation,
+)
 from fairveil.metrics.estimate import check_confidence, same_length
 
 Notion = Literal["demographic_parity", "equalized_odds"]
+Kind = Literal["sample", "asymptotic", "construction"]
 _NAMES = {"demographic_parity": "ΔDemP", "equalized_odds": "ΔEO(y) for every y"}
+_CLAIMS = {
+    "sample": "Certified at confidence {confidence:g}",
+    "asymptotic": "Certified asymptotically (for many rows per cell) at confidence {confidence:g}",
+    "construction": "Certified by construction, in expectation over the draw",
+}
+#: The share of the error probability for the exact test; the intervals of single cells get the rest.
+_SHARE_OF_TEST = 0.9
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """With the stated confidence, no predictor on this release has a gap above `bound`. Not an estimate.
+    """No predictor on this release has a gap above `bound`. Not an estimate.
 
-    notion: the fairness criterion; for equalized odds the bound holds for every value of Y. observed: the plug-in total
-    variation, an estimate that certifies nothing. pairs: one row per pair of groups (and value of Y): `first`,
-    `second`, `given`, `first_rows`, `second_rows`, `observed`, `bound`, `method`.
-    assumptions: the conditions under which the bound holds. evidence: the rows it is based on.
+    kind: the basis of the bound: a sample of rows (with the stated confidence), the same in the limit of many rows, or
+    the construction of the release (in expectation over its draw). notion: the fairness criterion; for equalized odds
+    the bound holds for every value of Y. observed: the plug-in total variation, an estimate that certifies nothing.
+    pairs: one row per pair of groups (and value of Y): `first`, `second`, `given`, `first_rows`, `second_rows`,
+    `observed`, `bound`, `method`. assumptions: the conditions under which the bound holds. evidence: the rows it is
+    based on.
     """
 
     bound: float
@@ -56,17 +73,18 @@ class Certificate:
     pairs: pd.DataFrame
     assumptions: tuple[str, ...]
     evidence: str
+    kind: Kind = "sample"
 
     def __str__(self) -> str:
         if self.bound >= 1.0:
-            return (
-                f"Nothing is certified: no bound below 1 follows from these {self.rows:,} rows and {self.cells} cells."
-            )
+            cells = f" and {self.cells} cells" if self.cells else ""
+            return f"Nothing is certified: no bound below 1 follows from these {self.rows:,} rows{cells}."
         groups = sorted({*self.pairs["first"].astype(str), *self.pairs["second"].astype(str)})
         terms = " ".join(f"({i}) {text}" for i, text in enumerate(self.assumptions, 1))
         return (
-            f"Certified at confidence {self.confidence:g}: {_NAMES[self.notion]} between {', '.join(groups)} of any "
-            f"predictor on this release is at most {self.rounded:.4f}. Evidence: {self.evidence} Assumptions: {terms}"
+            f"{_CLAIMS[self.kind].format(confidence=self.confidence)}: {_NAMES[self.notion]} between "
+            f"{', '.join(groups)} of any predictor on this release is at most {self.rounded:.4f}. Evidence: "
+            f"{self.evidence} Assumptions: {terms}"
         )
 
     @property
@@ -86,6 +104,7 @@ class Certificate:
             "pairs": [{str(k): v for k, v in row.items()} for row in self.pairs.to_dict("records")],
             "assumptions": list(self.assumptions),
             "evidence": self.evidence,
+            "kind": self.kind,
         }
 
     @classmethod
@@ -96,7 +115,11 @@ class Certificate:
         if not all(isinstance(n, (int, float)) and not isinstance(n, bool) and math.isfinite(n) for n in numbers):
             raise ValueError("a certificate must hold finite numbers")
         texts = [plain["evidence"], *plain["assumptions"]]
-        if plain["notion"] not in _NAMES or not all(isinstance(text, str) for text in texts):
+        if (
+            plain["notion"] not in _NAMES
+            or plain["kind"] not in _CLAIMS
+            or not all(isinstance(text, str) for text in texts)
+        ):
             raise ValueError("a certificate must name its notion, evidence and assumptions")
         pairs = pd.DataFrame(plain["pairs"])
         if not {"first", "second"} <= set(pairs.columns):
@@ -113,6 +136,9 @@ def certify(
     rows: Iterable[Any] | None = None,
     transition: ArrayLike | Mapping[Any, ArrayLike] | None = None,
     given: ArrayLike | None = None,
+    given_values: Sequence[Any] | None = None,
+    clusters: Any = None,
+    asymptotic: bool = False,
     confidence: float = 0.95,
 ) -> Certificate:
     """Bound ΔDemP (with `given` = Y, every ΔEO(y)) of any predictor on a release with a finite alphabet.
@@ -123,16 +149,22 @@ def certify(
         `()` states that nothing was trained. rows: identifiers of these rows. A row in both is rejected: the encoder
         may have memorised its training rows, and the bound would not hold.
     transition: P(released cell | input cell), a matrix, or one matrix per group if the encoder uses S.
-    given: Y, for equalized odds.
+    given: Y, for equalized odds. given_values: all values that Y can take; if one has no rows in a group, nothing is
+        certified. By default the values that occur, and the bound is for these only.
+    clusters: the person of each row, if people have several rows: people are then the independent units.
+    asymptotic: use the tighter bound for many rows per cell. It holds in the limit of many rows only, and the
+        certificate says so.
 
     >>> s = np.repeat([0, 1], 5000)
     >>> cells = np.tile(np.arange(4), 2500)  # the same in both groups
-    >>> round(certify(cells, s, alphabet=4, trained_on=()).bound, 4)
-    0.0272
+    >>> round(certify(cells, s, alphabet=4, trained_on=()).bound, 3)
+    0.018
     """
     codes, groups = same_length(cells=cells, sensitive=sensitive)
     evidence = _disjoint(len(codes), rows, trained_on)
-    return certify_from(codes, groups, alphabet, evidence, transition=transition, given=given, confidence=confidence)
+    return certify_from(codes, groups, alphabet, evidence, transition=transition, given=given,
+                        given_values=given_values, clusters=clusters, asymptotic=asymptotic,
+                        confidence=confidence)  # fmt: skip
 
 
 def certify_from(
@@ -144,6 +176,9 @@ def certify_from(
     names: Sequence[Any] | None = None,
     transition: ArrayLike | Mapping[Any, ArrayLike] | None = None,
     given: ArrayLike | None = None,
+    given_values: Sequence[Any] | None = None,
+    clusters: Any = None,
+    asymptotic: bool = False,
     confidence: float = 0.95,
 ) -> Certificate:
     """`certify` for rows that are known not to be training rows; `evidence` states why.
@@ -157,76 +192,79 @@ def certify_from(
     if len(every) < 2:
         raise InputError("The sensitive column holds one single value: there are no groups to compare.")
     channels = None if transition is None else _check_transition(transition, every, alphabet)
-    reach = {} if channels is None else {name: contraction(matrix) for name, matrix in channels.items()}
-    within = np.unique(truth)
+    people = read_clusters(clusters, len(codes))
+    if asymptotic and (channels is not None or people is not None):
+        raise InputError("An asymptotic certificate counts independent rows: leave out transition= and clusters=.")
+    within = _check_given(truth, given, given_values)
     tests = list(combinations(every, 2))
-    level = (1.0 - confidence) / (len(tests) * len(within))
+    method = _Method(alphabet, (1.0 - confidence) / (len(tests) * len(within)), channels, people, asymptotic)
     found = []
-    for y in within.tolist():
+    for y in within:
         for first, second in tests:
-            sides = [codes[(groups == name) & (truth == y)] for name in (first, second)]
-            if channels is None:
-                counts = [np.bincount(side, minlength=alphabet) for side in sides]
-                pair = _from_draws(counts[0], counts[1], level)
-            else:
-                counts = [np.bincount(side, minlength=alphabet) for side in sides]
-                observed, bound = channel_bound(counts[0], counts[1], channels[first], channels[second], level,
-                                                (reach[first], reach[second]))  # fmt: skip
-                pair = {"observed": observed, "bound": bound, "method": "channel"}
+            sides = [np.flatnonzero((groups == name) & (truth == y)) for name in (first, second)]
             found.append({"first": first, "second": second, "given": None if given is None else y,
-                          "first_rows": len(sides[0]), "second_rows": len(sides[1]), **pair})  # fmt: skip
+                          "first_rows": len(sides[0]), "second_rows": len(sides[1]),
+                          **method.compare(codes, (first, second), (sides[0], sides[1]))})  # fmt: skip
     frame = pd.DataFrame(found)
     return Certificate(
         float(frame["bound"].max()), float(confidence), "demographic_parity" if given is None else "equalized_odds",
-        float(frame["observed"].max()), alphabet, len(codes), frame, _assumptions(channels is not None), evidence,
+        float(frame["observed"].max()), alphabet, len(codes), frame,
+        _assumptions(channels is not None, people is not None, given is not None and given_values is None), evidence,
+        "asymptotic" if asymptotic else "sample",
     )  # fmt: skip
 
 
-def deviation_bound(first: NDArray[np.int64], second: NDArray[np.int64], level: float) -> float:
-    """Upper bound on the TV of two distributions from their cell counts; it fails with probability <= level."""
-    n, m = int(first.sum()), int(second.sum())
-    if not n or not m:
-        return 1.0
-    return min(1.0, _variation(first / n, second / m) + math.sqrt((1 / n + 1 / m) * math.log(1 / level) / 2))
+@dataclass(frozen=True)
+class _Method:
+    """How two groups are compared. level: the error probability of one comparison."""
+
+    alphabet: int
+    level: float
+    channels: Mapping[Any, Array] | None
+    people: NDArray[np.int64] | None
+    asymptotic: bool
+
+    def compare(
+        self, codes: NDArray[np.int64], names: tuple[Any, Any], rows: tuple[NDArray[np.int64], NDArray[np.int64]]
+    ) -> dict[str, Any]:
+        """The observed total variation between two groups, and its bound."""
+        first, second = (np.bincount(codes[side], minlength=self.alphabet) for side in rows)
+        n, m = len(rows[0]), len(rows[1])
+        if not n or not m:
+            return {"observed": 0.0, "bound": 1.0, "method": "none"}
+        observed = observed_variation(first, second)
+        if self.channels is not None:
+            one, other = (self.channels[name] for name in names)
+            observed = total_variation(first / n @ one, second / m @ other)
+        if self.people is not None:
+            most = int(self.people.max()) + 1
+            one_has, other_has = (np.bincount(self.people[side], minlength=most) for side in rows)
+            bound = people_bound(observed, one_has, other_has, self.level)
+            return {"observed": observed, "bound": bound, "method": "people"}
+        if self.channels is not None:
+            bound = hoeffding_bound(observed, n, m, self.level, (contraction(one), contraction(other)))
+            return {"observed": observed, "bound": bound, "method": "channel"}
+        if self.asymptotic:
+            return {"observed": observed, "bound": asymptotic_bound(first, second, self.level), "method": "asymptotic"}
+        bounds = {
+            "binomial": binomial_bound(observed, n, m, _SHARE_OF_TEST * self.level),
+            "intervals": interval_bound(first, second, (1.0 - _SHARE_OF_TEST) * self.level),
+        }
+        best = min(bounds, key=lambda name: bounds[name])
+        return {"observed": observed, "bound": bounds[best], "method": best}
 
 
-def interval_bound(first: NDArray[np.int64], second: NDArray[np.int64], level: float) -> float:
-    """The same bound from simultaneous exact intervals of all cells, and the worst case within them."""
-    n, m = int(first.sum()), int(second.sum())
-    if not n or not m:
-        return 1.0
-    each = 1.0 - level / (len(first) + len(second))
-    low, high = clopper_pearson(first, n, each)
-    low2, high2 = clopper_pearson(second, m, each)
-    # For a set A of cells, max P(A) = min(high(A), 1 - low(not A)) and min Q(A) = max(low2(A), 1 - high2(not A)).
-    # Maximising over A is a knapsack problem; its linear relaxation can only be larger, so it is still an upper bound.
-    k = len(first)
-    upper = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, -1.0], [0.0, -1.0]])
-    rows = np.hstack([upper, np.vstack([-high, -low, low2, high2]).reshape(4, k)])
-    limits = np.array([0.0, 1.0 - low.sum(), 0.0, high2.sum() - 1.0])
-    found = optimize.linprog(np.concatenate([[-1.0, 1.0], np.zeros(k)]), A_ub=rows, b_ub=limits,
-                             bounds=[(0, 1), (0, 1)] + [(0, 1)] * k, method="highs")  # fmt: skip
-    return min(1.0, max(0.0, -float(found.fun))) if found.status == 0 else 1.0
-
-
-def channel_bound(
-    first: NDArray[np.int64],
-    second: NDArray[np.int64],
-    one: Array,
-    other: Array,
-    level: float,
-    reach: tuple[float, float] | None = None,
-) -> tuple[float, float]:
-    """TV between the exact outputs of two groups' channels for these input cells (counts), and its upper bound.
-
-    reach: the contraction coefficients of the two channels, if already known.
-    """
-    n, m = int(first.sum()), int(second.sum())
-    if not n or not m:
-        return 0.0, 1.0
-    observed = _variation(first / n @ one, second / m @ other)
-    a, b = reach or (contraction(one), contraction(other))
-    return observed, min(1.0, observed + math.sqrt((a**2 / n + b**2 / m) * math.log(1 / level) / 2))
+def _check_given(truth: NDArray[Any], given: ArrayLike | None, values: Sequence[Any] | None) -> list[Any]:
+    """The values of Y within which groups are compared."""
+    found: list[Any] = np.unique(truth).tolist()
+    if given is None or values is None:
+        if values is not None:
+            raise InputError("given_values lists the values of Y, so given= must hold Y.")
+        return found
+    listed = list(dict.fromkeys(values))
+    if not set(found) <= set(listed):
+        raise InputError(f"given= holds {len(set(found) - set(listed))} values that given_values does not list.")
+    return listed
 
 
 def contraction(transition: Array) -> float:
@@ -236,20 +274,6 @@ def contraction(transition: Array) -> float:
     0.5
     """
     return float(max((0.5 * np.abs(transition - row).sum(axis=1).max() for row in transition), default=0.0))
-
-
-def _from_draws(first: NDArray[np.int64], second: NDArray[np.int64], level: float) -> dict[str, Any]:
-    bounds = {
-        "deviation": deviation_bound(first, second, level / 2),
-        "intervals": interval_bound(first, second, level / 2),
-    }
-    method = min(bounds, key=lambda name: bounds[name])
-    observed = _variation(first / max(first.sum(), 1), second / max(second.sum(), 1))
-    return {"observed": observed, "bound": bounds[method], "method": method}
-
-
-def _variation(p: Array, q: Array) -> float:
-    return float(0.5 * np.abs(p - q).sum())
 
 
 def _check_cells(cells: NDArray[np.generic], alphabet: int) -> NDArray[np.int64]:
@@ -306,11 +330,13 @@ def _disjoint(count: int, rows: Iterable[Any] | None, trained_on: Iterable[Any])
     return f"{count:,} rows, none of them among the {len(trained):,} used in training."
 
 
-def _assumptions(known_channel: bool) -> tuple[str, ...]:
+def _assumptions(known_channel: bool, by_person: bool, observed_values: bool) -> tuple[str, ...]:
+    units = "people, with as many rows each as they have here," if by_person else "the rows"
     shared = (
-        "the rows are independent draws, group by group, from the population on which the release will be used;",
+        f"{units} are independent draws, group by group, from the population on which the release will be used;",
         "cells, channel and the choice between them were fixed without these rows; each record is released once;",
         "a predictor sees the released cell and nothing else about a record (no row order, no side channel).",
     )
-    extra = "releases are drawn from exactly the transition matrix given;"
-    return (extra, *shared) if known_channel else shared
+    channel = ("releases are drawn from exactly the transition matrix given;",) if known_channel else ()
+    values = ("the bound is for the values of Y that occur in these rows;",) if observed_values else ()
+    return (*channel, *values, *shared)
