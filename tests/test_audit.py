@@ -93,7 +93,7 @@ def test_the_page_is_self_contained_and_escapes_what_comes_from_the_data(result,
     result.with_certificate(made).to_html(tmp_path / "audit.html")
     page = (tmp_path / "audit.html").read_text()
     assert page.index('class="verdict') < page.index("<img")
-    assert page.count("data:image/png;base64,") == 4
+    assert page.count("data:image/png;base64,") == 5
     assert "&lt;b&gt;f&lt;/b&gt;" in page
     assert "<b>f</b>" not in page
     assert not re.search(r"(?:src|href)=\"(?!data:)", page)

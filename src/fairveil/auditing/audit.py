@@ -1,7 +1,7 @@
 """`audit`: how well attackers predict S from a release, and how useful the release still is."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +29,7 @@ from fairveil.auditing.inputs import (
     read_targets,
 )
 from fairveil.auditing.mutual_information import Channel, LogDensity, information_row
+from fairveil.auditing.presence import KnownPeople, known_people, presence_rows
 from fairveil.auditing.protocol import Evidence, Parts, Terms, attempt, split_rows
 from fairveil.auditing.result import AuditResult
 from fairveil.auditing.tasks import task_models, task_rows
@@ -55,6 +56,8 @@ def audit(
     split: Any = None,
     clusters: Any = None,
     sample_weight: Any = None,
+    quasi_identifiers: Sequence[str] | None = None,
+    whole_release: Iterable[Any] | None = None,
     draw: Draw | None = None,
     log_density: LogDensity | None = None,
     certificate: Certificate | None = None,
@@ -88,6 +91,12 @@ def audit(
         The number of population rows that each row represents. Attackers and models are then trained and scored on that
         population, with confidence intervals based on the actual rows. The permutation test (`p_value`, `found`) and
         the information of the embedding use unweighted test rows.
+    quasi_identifiers : list of str, optional
+        Columns that an attacker knows of a person, for what the release tells by the presence or absence of matching
+        rows (`result.presence`); needs `original`. By default, up to seven columns with few values that identify
+        people best.
+    whole_release : iterable of arrow tables, optional
+        All rows of the release, in batches, if `released` is a sample of them: matching rows are counted in all.
     draw : callable, optional
         Returns another release of the same rows, for an attacker who has the encoder.
     log_density : callable, optional
@@ -116,7 +125,8 @@ def audit(
     clock = _Clock()
     seed = _seed(random_state)
     case = _open_case(released, sensitive_features, targets, original, split, clusters, sample_weight, draw,
-                      log_density, profile, seed, shared=test_on_original)  # fmt: skip
+                      log_density, profile, seed, shared=test_on_original, facts=quasi_identifiers,
+                      whole_release=whole_release)  # fmt: skip
     clock.lap("reading")
     images = case.seen.has("images")
     attackers = [a for a in battery(profile, images=images) if case.seen.has(a.view)]
@@ -129,6 +139,8 @@ def audit(
         clock.lap("attacks")
         controls = [r for t in case.hidden for r in control_rows(t, checks, case.seen, case.known, terms)]
         clock.lap("controls")
+        presence = _presence(case, terms)
+        clock.lap("presence")
         used = [
             task_rows(task, case.secrets, *case.without(task.name), models, terms, on_original=test_on_original)
             for task in case.tasks
@@ -151,6 +163,7 @@ def audit(
         certified=certificate,
         settings=_settings(case, profile, terms),
         seconds=clock.seconds,
+        presence=pd.DataFrame(presence),
     )
 
 
@@ -159,8 +172,8 @@ class _Case:
     """The inputs of an audit: targets, and the views of the release and of the original.
 
     hidden: the sensitive columns and, if there are several, their joint value. missing: released columns with missing
-    cells. without: the views of the release and of the original without a column, so that a task is not predicted from
-    its own target.
+    cells. people: what is known of people by other columns, and how many released rows match. without: the views of
+    the release and of the original without a column, so that a task is not predicted from its own target.
     """
 
     secrets: list[Target]
@@ -170,12 +183,14 @@ class _Case:
     known: Evidence | None
     channel: Channel | None
     missing: list[str]
+    people: KnownPeople | None
     without: Callable[[str], tuple[Evidence, Evidence | None]]
 
 
 def _open_case(
     released: Any, sensitive: Any, targets: Any, original: Any, split: Any, clusters: Any, sample_weight: Any,
     draw: Draw | None, log_density: LogDensity | None, profile: Profile, seed: int, *, shared: bool,
+    facts: Sequence[str] | None, whole_release: Iterable[Any] | None,
 ) -> _Case:  # fmt: skip
     """Read and check all inputs, split the rows, build the attackers' views."""
     release = read_release(released, "released")
@@ -189,6 +204,8 @@ def _open_case(
     weights = read_weights(sample_weight, len(release), "The release")
     parts = split_rows(split, strata, len(release), _MOST_ROWS[profile], seed, people).weighted(weights)
     draws = [] if draw is None else [_drawn(draw, release) for _ in range(_DRAWS[profile])]
+    # Before rows are dropped, because an attacker sees all rows of the release.
+    known_facts = known_people(facts, release, before, list(secret_columns), whole_release)
     if people is not None:
         # Before rows are dropped, because an attacker sees all rows of a person.
         release, draws = with_disagreement(release, people), [with_disagreement(again, people) for again in draws]
@@ -197,6 +214,7 @@ def _open_case(
         release, before = release.take(kept), None if before is None else before.take(kept)
         draws = [again.take(kept) for again in draws]
         secrets, tasks = ([target.take(kept) for target in columns] for columns in (secrets, tasks))
+        known_facts = None if known_facts is None else known_facts.take(kept)
         parts = parts.among(kept)
     joint = joint_target(secrets)
     hidden = [*secrets, *([joint] if joint else [])]
@@ -212,7 +230,7 @@ def _open_case(
         others = None if before is None else before.without(name)
         return _evidence(release.without(name), [again.without(name) for again in draws], others, parts, shared=shared)
 
-    return _Case(secrets, tasks, hidden, seen, known, channel, _with_missing(release), without)
+    return _Case(secrets, tasks, hidden, seen, known, channel, _with_missing(release), known_facts, without)
 
 
 def _seed(random_state: object) -> int:
@@ -228,6 +246,7 @@ def _fits(case: _Case, attackers: list[Attacker], checks: list[Attacker], models
     each = len(attackers) + (1 + given) * len(checks) + planted + given
     forms = 2 * sum(a.checks for a in attackers) * sum(target.classes is None for target in case.hidden)
     discrete = sum(target.classes is not None for target in (*case.hidden, *case.tasks))
+    forms += len(case.secrets) * (case.people is not None)
     return forms + len(case.hidden) * each + len(case.tasks) * (1 + given) * len(models) + discrete
 
 
@@ -266,6 +285,16 @@ def _drawn(draw: Draw, release: Released) -> Released:
     if again.equals(release):
         raise InputError("draw() gives the same release again. Is random_state fixed? Each call must draw anew.")
     return again
+
+
+def _presence(case: _Case, terms: Terms) -> list[dict[str, Any]]:
+    """What matching rows tell about each sensitive column."""
+    rows = []
+    for target in case.secrets if case.people is not None else ():
+        assert case.people is not None
+        terms.step(f"{target.name}: presence and absence")
+        rows += presence_rows(target, case.people, case.seen.parts, terms)
+    return rows
 
 
 def _information(

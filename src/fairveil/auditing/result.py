@@ -13,10 +13,11 @@ from rich.table import Table as RichTable
 from fairveil._utils.atomic import write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.auditing.certificate import Certificate
+from fairveil.auditing.presence import check_presence, is_notable, presence_sentence
 from fairveil.report import absent, shown_interval, shown_number, write_page
 
-_FORMAT = "fairveil-audit-3"
-_FRAMES = ("leakage", "attacks", "tails", "tasks", "rates", "information", "controls", "groups")
+_FORMAT = "fairveil-audit-4"
+_FRAMES = ("leakage", "attacks", "tails", "tasks", "rates", "information", "controls", "groups", "presence")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,8 @@ class AuditResult:
     groups: sizes of the groups of S among the test rows. certificate: the certified bound, if one was given.
     settings: profile, confidence, rows per part, draws, seed. seconds: duration of each stage.
     subject: the audited file, by SHA-256, if it was checked. seal: who checked it.
+    presence: for each group of S, how many more people an attacker is certain about who knows some of their columns and
+        counts matching rows of the release (see `presence_rows`); empty without an original table.
     """
 
     valid: bool
@@ -50,6 +53,7 @@ class AuditResult:
     seconds: dict[str, float]
     subject: dict[str, str] = field(default_factory=dict)
     seal: str = ""
+    presence: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def certificate(self) -> pd.DataFrame:
@@ -117,6 +121,8 @@ class AuditResult:
             worst = shown_interval(row, "worst_gap")
             lines.append(f"The strongest of {row['attackers']} attackers {how}. {told} (p = {row['p_value']:.3f}). A "
                          f"predictor made from an attacker's scores has ΔDemP {worst}.")  # fmt: skip
+        if is_notable(self.presence):
+            lines.append(presence_sentence(self.presence))
         if self.certified is not None:
             lines.append(str(self.certified))
         return " ".join(lines)
@@ -137,6 +143,8 @@ class AuditResult:
             attacker = f"{row['attacker']} ({row['view']})"
             attacks.add_row(escape(row["sensitive"]), attacker, accuracy, majority, auc, advantage, p_value)
         console.print(attacks)
+        if not is_notable(self.presence) and len(self.presence):  # otherwise part of the verdict
+            console.print(presence_sentence(self.presence), highlight=False, markup=False)
         if len(self.tasks):
             console.print(self._task_table())
         console.print(self._control_table())
@@ -212,6 +220,7 @@ class AuditResult:
                 seal=str(values["seal"]),
                 **frames,
             )
+            check_presence(result.presence)
             result.verdict()
         except (KeyError, TypeError, ValueError, AttributeError, IndexError):
             raise InputError("This is not an audit of this version of fairveil: parts are missing.") from None

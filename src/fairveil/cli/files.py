@@ -41,6 +41,10 @@ Signature = Annotated[
     Path | None, typer.Option(help="Use the veil only if the owner of this public key signed it (see sign).")
 ]
 Person = Annotated[str | None, typer.Option(help="A column that identifies people, if they have several rows.")]
+Known = Annotated[
+    list[str] | None,
+    typer.Option(help="A column that an attacker knows of a person, for presence and absence; may be repeated."),
+]
 console = Console(width=None if Console().is_terminal else 120)
 
 
@@ -175,6 +179,7 @@ def release(
         bool, typer.Option("--forget-order", help="Do not keep the row order in the ledger; no audit is possible.")
     ] = False,
     person: Person = None,
+    known: Known = None,
     few_rows: Annotated[
         bool, typer.Option("--few-rows", help="Release a table of fewer than 50 rows, which may reveal single people.")
     ] = False,
@@ -194,7 +199,7 @@ def release(
     chosen = workflows.Options(
         keep_order=keep_order, again=again, resume=resume, seed=reproducible_insecure, memory=memory, workers=workers,
         remember_order=not forget_order, show_progress=not quiet, person=person, few_rows=few_rows,
-        unverified=unverified,
+        unverified=unverified, known=tuple(known or ()),
     )  # fmt: skip
     if require_signature is not None:
         check_signature(veil, require_signature)

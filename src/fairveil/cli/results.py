@@ -10,7 +10,7 @@ from fairveil import workflows
 from fairveil._utils.atomic import refuse_overwriting, write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.cli.app import Json, Quiet, app, printable, show_json
-from fairveil.cli.files import Labels, Person, Sensitive, Signature, console, split_names
+from fairveil.cli.files import Known, Labels, Person, Sensitive, Signature, console, split_names
 from fairveil.veil.signing import check_signature, make_key, sign_file
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def audit(
     labels: Labels = None,
     same_order: Annotated[bool, typer.Option("--same-order", help="The rows are in the original order.")] = False,
     person: Person = None,
+    known: Known = None,
     profile: Annotated[str, typer.Option(help="quick, or full (more attackers, longer).")] = "quick",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -64,7 +65,7 @@ def audit(
     )  # fmt: skip
     result = workflows.audit_file(
         release, original, split_names(sensitive, original), target or (), veil=veil, labels=labels,
-        same_order=same_order, person=person, profile=cast("Profile", profile), show_progress=not quiet,
+        same_order=same_order, person=person, known=known, profile=cast("Profile", profile), show_progress=not quiet,
     )  # fmt: skip
     if report is not None:
         result.to_html(report)

@@ -97,6 +97,25 @@ def group_picture(rates: Rows) -> str:
     return data_uri(figure)
 
 
+def presence_picture(presence: Rows) -> str:
+    """The share of each group about which an attacker is certain: by facts alone, and with the release."""
+    rows = [row for row in presence if row["group"] is not None][::-1]
+    figure = Figure(figsize=(7, 0.42 * len(rows) + 1.2), layout="constrained")
+    axes = figure.subplots()
+    for height, row in enumerate(rows):
+        colour = "C3" if row["newly_certain_low"] > 0.0 else "C0"
+        axes.plot([row["certain_facts"], row["certain"]], [height, height], color=colour, lw=2)
+        axes.plot(row["certain_facts"], height, "|", color="grey", ms=14, label="" if height else "facts alone")
+        axes.plot(row["certain"], height, "o", color=colour, label="" if height else "facts and release")
+    axes.set_yticks(range(len(rows)), [_plain(f"{row['sensitive']}: {row['group']}") for row in rows], fontsize=8)
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_xlabel("share of the group about whom the attacker is more than 90 % certain")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(fontsize=7)
+    return data_uri(figure)
+
+
 def frontier_figure(points: Rows) -> Figure:
     """Achieved value for each budget, and the gain of the training adversaries on validation rows."""
     figure = Figure(figsize=(9.6, 4.0), layout="constrained")

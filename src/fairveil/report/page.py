@@ -13,6 +13,7 @@ from fairveil.report.charts import (
     group_picture,
     leakage_picture,
     parity_picture,
+    presence_picture,
     utility_picture,
 )
 
@@ -47,13 +48,15 @@ def write_frontier(points: list[dict[str, Any]], varied: str, path: Path) -> Non
 
 def render_page(audit: dict[str, Any]) -> str:
     """Render the page as text."""
-    names = ("leakage", "attacks", "tails", "tasks", "rates", "information", "controls", "groups")
+    names = ("leakage", "attacks", "tails", "tasks", "rates", "information", "controls", "groups", "presence")
     frames = {name: records(audit[name]) for name in names}
     frames["groups"] = with_counts(frames["groups"])
     pictures = {}
     if audit["valid"]:
         pictures["leakage"] = leakage_picture(frames["attacks"])
         pictures["parity"] = parity_picture(frames["tasks"], frames["leakage"])
+        if frames["presence"]:
+            pictures["presence"] = presence_picture(frames["presence"])
         if frames["tasks"]:
             pictures["utility"] = utility_picture(frames["tasks"])
         if frames["rates"]:

@@ -26,6 +26,7 @@ def audit_file(
     labels: str | Path | None = None,
     same_order: bool = False,
     person: str | None = None,
+    known: Sequence[str] | None = None,
     profile: Profile = "quick",
     show_progress: bool = True,
     certificate: Certificate | None = None,
@@ -39,24 +40,27 @@ def audit_file(
     veil: whose ledger to use; by default, ledgers next to the release, next to the original, in the current folder, and
     those recorded for this user. same_order: the release has the order of the original (made by another tool). labels:
     for images, a table of `file`, S and targets. person: a column of the original that identifies the person of a row.
+    known: columns that an attacker knows of a person (`quasi_identifiers` of `audit`).
     """
     check_profile(profile)
     if not sensitive:
         raise InputError("Name what should be hidden with --sensitive.")
     after, before = open_source(release), open_source(original, labels)
-    known = find_known(after.digest(), after.path, before.path, veil, same_order=same_order)
-    pair = before.pair(after, known, Wanted(tuple(sensitive), tuple(targets), person))
+    record = find_known(after.digest(), after.path, before.path, veil, same_order=same_order)
+    pair = before.pair(after, record, Wanted(tuple(sensitive), tuple(targets), person))
     result = audit(
         pair.released,
         pair.secrets,
         pair.targets,
         original=pair.original,
         clusters=pair.clusters,
+        quasi_identifiers=known or None,
+        whole_release=pair.whole_release,
         certificate=certificate,
         profile=profile,
         verbose=show_progress,
     )
-    return result if known is None else known.seal(result)
+    return result if record is None else record.seal(result)
 
 
 def sealed_certificate(certificate: Certificate, veil: str | Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The protocol of inputs to fit, release and audit: a table on disk, or a folder of images."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,13 +33,17 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Pair:
-    """Released rows, with the true values for each of them."""
+    """Released rows, with the true values for each of them.
+
+    whole_release: all rows of the release, in batches, if `released` is a sample of them.
+    """
 
     released: Any
     secrets: pa.Table
     targets: Mapping[str, pa.ChunkedArray]
     original: Any
     clusters: pa.ChunkedArray | None = None
+    whole_release: Iterable[pa.Table] | None = None
 
 
 @dataclass(frozen=True)

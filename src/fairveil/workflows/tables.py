@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from fairveil._utils.atomic import sha256_of
 from fairveil._utils.errors import ClippedWarning, InputError
 from fairveil.data.batch import refuse_other_types
+from fairveil.data.columns import family_of
 from fairveil.data.kinds import with_guessed_type
 from fairveil.data.schema import Schema
 from fairveil.data.sensitive import merge_groups, rare_values
-from fairveil.data.types import arrow_type, from_numbers
+from fairveil.data.types import arrow_type, from_numbers, stands_for_number, to_numbers
 from fairveil.estimators import FairEncoder
 from fairveil.objectives.distortion import KINDS
 from fairveil.objectives.released import ReleasedBatch
@@ -113,7 +114,19 @@ class TableSource:
             {name: truth[name] for name in wanted.targets},
             truth.select([name for name in shared if name not in hidden]) if shared else None,
             None if wanted.person is None else truth[wanted.person],
+            _all_rows(after, shared, released) if released.num_rows >= MOST_ROWS else None,
         )
+
+
+def _all_rows(file: TableFile, columns: Sequence[str], sample: pa.Table) -> Iterator[pa.Table]:
+    """All rows of a file in batches, with the types of a sample of them; dates, times and decimals as numbers."""
+    families = {name: family_of(sample[name].type) for name in columns}
+    moments = [name for name in columns if stands_for_number(sample[name].type)]
+    held_as = {name: family for name, family in families.items() if family is not None and name not in moments}
+    for table in file.batches(columns, held_as, _BATCH):
+        if file.kind == "csv":
+            table = _with(table, pa.table({name: to_numbers(with_guessed_type(table[name])) for name in moments}))
+        yield table
 
 
 def schema_for(file: TableFile, recipe: Recipe, text: pa.Table | None = None, rows: int = 0) -> Schema:

@@ -19,7 +19,7 @@ from fairveil.veil.archive import few_parts
 from fairveil.workflows.release.job import FEWEST_TOLD, Options, ReleaseSummary
 from fairveil.workflows.release.ledger import Ledger
 
-FORMAT = "fairveil-card-2"
+FORMAT = "fairveil-card-3"
 #: Maximum bytes of a card, an audit or a certificate.
 _MOST_BYTES = 2**24
 _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]#|!"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"})
@@ -41,7 +41,7 @@ _SHAPE: dict[str, Any] = {
         "file": str, "sha256": str, "rows": int, "columns": [{"name": str, "role": str, "kind": str}],
         "images": (str, type(None)), "order": str, "randomness": str, "person": (str, type(None)),
         "formulas_neutralised": (str, type(None)), "numbers_moved_into_range": dict, "warnings": [str],
-        "contradicts_the_veil": [str],
+        "contradicts_the_veil": [str], "presence": (str, type(None)),
     },
     "veil": {
         "sha256": str, "hides": [str], "sees_sensitive": bool, "architecture": str, "budget": (int, float, dict),
@@ -94,6 +94,7 @@ def make_card(
             "numbers_moved_into_range": {n: _count(c) for n, c in told.clipped.items()},
             "warnings": list(told.warnings),
             "contradicts_the_veil": list(told.contradictions),
+            "presence": told.presence,
         },
         "veil": {
             "sha256": veil_sha256,
@@ -247,6 +248,8 @@ def card_text(card: dict[str, Any]) -> str:
         lines += [f"| {_md(c['name'])} | {_md(c['role'])} | {_md(c['kind'])} |" for c in release["columns"]]
     lines += ["", "## What attackers found", ""]
     lines.append(_md(card["audit"]["verdict"]) if card["audit"] else "Not audited yet: `fairveil audit`.")
+    lines += ["", "## What presence and absence tell", ""]
+    lines.append("Not measured." if release["presence"] is None else _md(release["presence"]))
     lines += ["", "## What is certified", ""]
     lines.append(_md(card["certificate"]["text"]) if card["certificate"] else "Nothing.")
     lines += ["", "## What is not promised", "", *(f"- {_md(text)}" for text in card["limits"]), "", "## Hashes", ""]

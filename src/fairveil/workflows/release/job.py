@@ -47,7 +47,8 @@ class Options:
     released once more. seed: makes draws reproducible, and reversible by anyone who knows it; for tests. memory:
     megabytes for batches and buckets. remember_order: store the private order of the rows in the ledger, for audits.
     person: a column that identifies the person of a row: equal rows of one person get the same draw. few_rows: allow a
-    release of very few rows. unverified: write the release even if it contradicts what the veil states.
+    release of very few rows. unverified: write the release even if it contradicts what the veil states. known: columns
+    that an attacker knows of a person, for the card's statement on presence and absence; chosen by default.
     """
 
     keep_order: bool = False
@@ -61,6 +62,7 @@ class Options:
     person: str | None = None
     few_rows: bool = False
     unverified: bool = False
+    known: tuple[str, ...] = ()
 
 
 @dataclass
@@ -70,7 +72,7 @@ class ReleaseSummary:
     distortion: the mean over all rows as written, by kind of column; empty if it cannot be measured. floor: for few
     rows, the part of it that does not depend on the draw. changed: the share of rows in which a category or a bin
     changed. original: a keyed digest of the input rows in their order. warnings: for the curator. contradictions: where
-    the release contradicts its veil.
+    the release contradicts its veil. presence: what matching rows tell about people; None if not measured.
     """
 
     rows: int = 0
@@ -85,6 +87,7 @@ class ReleaseSummary:
     overlap: float = 0.0
     warnings: list[str] = field(default_factory=list)
     contradictions: list[str] = field(default_factory=list)
+    presence: str | None = None
 
     @property
     def total(self) -> float | None:
@@ -294,6 +297,8 @@ def check_release(job: Job) -> None:
         if name not in job.schema.names and name not in job.secret_names and name != job.options.person
     ]
     problems += [f"Column {name!r} is missing from {file}." for name in missing]
+    problems += [f"The known column {name!r} is not among the released columns." for name in job.options.known
+                 if name not in job.released_names]  # fmt: skip
     if job.source.rows == 0:
         problems.append(f"{job.source.path.name} has no rows.")
     if job.target.suffix.lower() == ".csv":

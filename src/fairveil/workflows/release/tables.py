@@ -49,6 +49,7 @@ from fairveil.workflows.release.job import (
 )
 from fairveil.workflows.release.ledger import Ledger
 from fairveil.workflows.release.parts import PLACE, metadata_of, open_part, rows_of_bucket, summarise
+from fairveil.workflows.release.presence import PresenceCount
 from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest, row_hashes
 from fairveil.workflows.release.workspace import is_unfinished, workspace
 from fairveil.workflows.writing import TableWriter, as_written
@@ -335,6 +336,7 @@ def _gather(release: TableRelease, before_naming: BeforeNaming, digest: str) -> 
     suffix = job.target.suffix.lower()
     finished = release.folder / f"finished{suffix}"
     remembered = not job.options.keep_order and job.options.remember_order
+    presence = PresenceCount.of(job, told.rows)
     try:
         with (
             progress(job.buckets, f"Writing {job.target.name}", job.options.show_progress, unit="parts") as report,
@@ -346,11 +348,14 @@ def _gather(release: TableRelease, before_naming: BeforeNaming, digest: str) -> 
                     if places is not None:
                         places.write(rows[PLACE].to_numpy().tobytes())
                     writer.write(rows.drop_columns([PLACE]))
+                    if presence is not None:
+                        presence.add(rows)
                 report(bucket + 1)
     except BaseException:
         ledger.forget_order(release.name)
         raise
     told.neutralised = writer.neutralised
+    told.presence = None if presence is None else presence.told()
     told.sha256 = sha256_of(finished)
     hand_over(told, sketch, finished, job.target, ledger, release.name, digest, job.options, "rows", before_naming)
     return told
