@@ -6,6 +6,7 @@ python benchmarks/audit.py alarms     tables that say nothing of S: how often so
 python benchmarks/audit.py truth      Gaussian mixtures: the best attacker's interval against the exact MAP accuracy
 python benchmarks/audit.py coverage   certificates at 95 %: how often they cover the true total variation (1,000 runs)
 python benchmarks/audit.py certified  UCI Adult: certified ΔDemP of any predictor against salary accuracy
+python benchmarks/audit.py presence   presence and absence: UCI Adult at budget 1.2, controls, coverage (300 runs), time
 python benchmarks/audit.py profile    UCI Adult, quick: where the time of an audit goes, and its peak memory
 """
 
@@ -26,6 +27,8 @@ from fairveil.auditing.attack import attack_all
 from fairveil.auditing.attackers import battery
 from fairveil.auditing.certificate import contraction
 from fairveil.auditing.inputs import make_target, read_clusters, read_release, read_targets
+from fairveil.auditing.matching import Facts, Matches
+from fairveil.auditing.presence import known_people, presence_rows
 from fairveil.auditing.protocol import Evidence, Terms, split_rows
 from fairveil.auditing.variation import asymptotic_bound, binomial_bound, hoeffding_bound, interval_bound
 from fairveil.datasets import Split, load_adult
@@ -253,6 +256,70 @@ def adult(case: str = "I") -> tuple[pd.DataFrame, pd.DataFrame, pd.Series, np.nd
     return *both, salary, np.repeat(["train", "test"], [len(train), len(test)])
 
 
+#: The facts of the published attack: seven columns, without the relationship.
+SEVEN = ["age", "workclass", "education", "marital-status", "occupation", "race", "native-country"]
+
+
+def told_by_rows(
+    original: pd.DataFrame, released: pd.DataFrame, s: np.ndarray, facts: list[str] | None, seed: int = 0
+) -> pd.DataFrame:
+    """The table of presence and absence of an audit, without its other stages."""
+    target = make_target("S", read_targets(s, "S")["S"])
+    parts = split_rows(None, target.values, len(original), 100_000, seed)
+    people = known_people(facts, read_release(released, "released"), read_release(original, "original"), ["S"])
+    kept = parts.rows
+    return pd.DataFrame(presence_rows(target.take(kept), people.take(kept), parts.among(kept), Terms(seed=seed)))
+
+
+def presence(runs: int = 300) -> None:
+    shown = ["release", "group", "people", "certain_facts", "certain", "newly_certain", "newly_certain_low",
+             "newly_certain_high", "rule", "precision", "precision_low", "rule_share", "accuracy_gain"]  # fmt: skip
+    train, _ = load_adult("I")
+    sex = train.S["sex"].to_numpy()
+    encoder = fv.FairEncoder(1.2, architecture="transport", sees_sensitive=True, random_state=0, verbose=False)
+    released = encoder.fit(train.X, sensitive_features=train.S).transform(train.X, sensitive_features=train.S)
+    facts = Facts.of(SEVEN, *(read_release(table, "").arrow for table in (train.X, released)))
+    matches = Matches(facts, facts.codes(read_release(train.X, "").arrow))
+    matches.add(read_release(released, "").arrow)
+    absent = matches.exact == 0
+    print(f"\n## UCI Adult, transport, budget 1.2, seven facts: no row matches {absent.sum():,} people; "
+          f"{100 * (sex[absent] == 'Female').mean():.1f} % of them are women, "
+          f"{100 * absent[sex == 'Female'].mean():.1f} % of all women\n")  # fmt: skip
+    generator = np.random.default_rng(0)
+    shuffled = train.X.apply(lambda column: generator.permutation(column.to_numpy()))
+    half = len(train) // 2
+    cases = {
+        "transport, seven facts": (train.X, released, sex, SEVEN),
+        "transport, default facts": (train.X, released, sex, None),
+        "unchanged": (train.X, train.X, sex, None),
+        "columns shuffled": (train.X, shuffled, sex, None),
+        "other people": (train.X[:half], train.X[half : 2 * half].reset_index(drop=True), sex[:half], None),
+    }
+    found = pd.concat([told_by_rows(*case).assign(release=name) for name, case in cases.items()])
+    print(found[shown].round(3).to_string(index=False), flush=True)
+    hits = np.array([_covered(run) for run in range(runs)])
+    print(f"\n## Files of 800 rows in which absence proves a group: the interval at 95 % covers the true share in "
+          f"{100 * hits.mean():.1f} % of {runs} runs\n", flush=True)  # fmt: skip
+    rows = np.random.default_rng(1).integers(0, len(train), 1_000_000)
+    start = time.monotonic()
+    told_by_rows(train.X.iloc[rows].reset_index(drop=True), released.iloc[rows].reset_index(drop=True), sex[rows], None)
+    print(f"\n## A million rows: {time.monotonic() - start:.1f} s", flush=True)
+
+
+def _covered(run: int) -> bool:
+    """Whether the interval holds the share of a group of whom no row is left, in a file of which it is known."""
+    generator = np.random.default_rng(run)
+    table = pd.DataFrame({"town": generator.integers(0, 100, 800), "job": generator.integers(0, 8, 800),
+                          "age": generator.integers(0, 10, 800)})  # fmt: skip
+    table["town"] = table["town"].astype(str)
+    s = generator.choice(["f", "m"], 800, p=[0.4, 0.6])
+    moved = table.assign(town=np.where((s == "f") & (generator.random(800) < 0.6), "nowhere", table["town"]))
+    there = set(moved.itertuples(index=False, name=None))
+    absent = np.array([key not in there for key in table.itertuples(index=False, name=None)])
+    women = told_by_rows(table, moved, s, list(table.columns), run).query("group == 'f'").iloc[0]
+    return bool(women["newly_certain_low"] <= absent[s == "f"].mean() <= women["newly_certain_high"])
+
+
 def profile() -> None:
     x, s, salary, split = adult()
     noisy = fv.noise.GaussianNoise(4.0, random_state=0).fit(x).transform(x)
@@ -268,5 +335,5 @@ def profile() -> None:
 if __name__ == "__main__":
     run_parts(__doc__, {
         "power": power, "leaks": listed_leaks, "alarms": alarms, "truth": truth, "coverage": coverage,
-        "certified": certified, "profile": profile,
+        "certified": certified, "presence": presence, "profile": profile,
     })  # fmt: skip

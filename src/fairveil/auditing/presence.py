@@ -39,6 +39,8 @@ _MOST_PEOPLE = 50_000
 #: Numbers of matches that rules of the form "more than k" compare with; and the fewest people a rule is chosen by.
 _MORE_THAN = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _FEWEST_OF_A_RULE = 5
+#: The chance that some rule is taken for certain though it is not.
+_FALSE_RULES = 0.05
 #: Leaves, learning rate and largest number of trees.
 _BOOSTING = (31, 0.08, 200)
 
@@ -123,16 +125,19 @@ def presence_rows(target: Target, people: KnownPeople, parts: Parts, terms: Term
     truth = Truth.of(target, parts)
     if any(len(np.unique(part)) < 2 for part in (target.values[parts.train], truth.validation, truth.test)):
         return []
-    alone, with_file = _attempts(people, target, parts, terms.seed)
+    alone, with_file, learned = _attempts(people, target, parts, terms.seed)
     confidence = 1.0 - (1.0 - terms.confidence) / (classes + 1)
     common = {"sensitive": target.name, "facts": people.told()}
     s, rows = truth.test.astype(np.int64), np.arange(len(truth.test))
-    sure, before = (attempt.test[rows, s] > CERTAIN for attempt in (with_file, alone))
+    claimed = with_file.test > CERTAIN
+    for code in range(classes):
+        claimed[:, code] |= _named_for_certain(code, people.matches, learned, alone, truth)
+    sure, before = claimed[rows, s], alone.test[rows, s] > CERTAIN
     found = []
     for code, label in enumerate(target.labels):
         if np.sum(s == code) < FEWEST_OF_A_PART:
             continue
-        named = with_file.test[:, code] > CERTAIN
+        named = claimed[:, code]
         right = _share((s == code)[named], confidence, _at(truth.weights, named))
         found.append({
             **common, "group": label, **_certainty(sure, before, s == code, truth, confidence),
@@ -244,8 +249,11 @@ def _people(parts: Parts, classes: int, seed: int) -> Parts:
                    test=some(parts.test, _MOST_PEOPLE))  # fmt: skip
 
 
-def _attempts(people: KnownPeople, target: Target, parts: Parts, seed: int) -> tuple[Attempt, Attempt]:
-    """Calibrated probabilities of each group for validation and test people: by facts, and by facts and release."""
+def _attempts(people: KnownPeople, target: Target, parts: Parts, seed: int) -> tuple[Attempt, Attempt, Array]:
+    """Calibrated probabilities of each group for validation and test people: by facts, and by facts and release.
+
+    Also returns the probabilities by facts for the training people.
+    """
     y, known = target.values[parts.train], target.values[parts.validation]
 
     def of_parts(features: Matrix) -> list[Matrix]:
@@ -255,10 +263,11 @@ def _attempts(people: KnownPeople, target: Target, parts: Parts, seed: int) -> t
     model = Boosting(target.classes, *_BOOSTING, seed).fit(x[0], y, x[1], known)
     before = [model.predict(part) for part in x]
     after = _improved(before, of_parts(people.features(with_release=True)), y, known, seed)
-    return tuple(  # type: ignore[return-value]
+    alone, with_file = (
         Attempt(name, "presence", *_calibrated(predicted[-2], known, predicted[-1]))
         for name, predicted in (("facts", before), ("facts and release", after))
     )
+    return alone, with_file, before[0]
 
 
 def _improved(before: Sequence[Array], x: Sequence[Matrix], y: Array, known: Array, seed: int) -> list[Array]:
@@ -327,6 +336,30 @@ def _best_rule(
             **flat("precision", _share(own[named], confidence, _at(truth.weights, named))),
             "rule_facts": float(np.average(facts, weights=_at(truth.weights, named))) if len(facts) else float("nan"),
             "rule_share": float(np.average(named[own], weights=_at(truth.weights, own)))}  # fmt: skip
+
+
+def _named_for_certain(
+    code: int, matches: NDArray[np.int64], learned: Array, alone: Attempt, truth: Truth
+) -> NDArray[np.bool_]:
+    """Test people whom a rule assigns to a group for certain: models of few people are less certain than such rules.
+
+    A rule counts if it is significantly more often right than `CERTAIN` about people with a known S, among those whose
+    facts alone are not certain: otherwise it might only repeat what facts tell.
+    """
+    parts = truth.parts
+    every = np.concatenate([parts.train, parts.validation])
+    # Each person counts once: training rows are repeated by their weights.
+    once = np.unique(every if parts.people is None else parts.people[every], return_index=True)[1]
+    known = every[once]
+    by_facts = np.concatenate([learned[:, code], alone.validation[:, code]])[once] > CERTAIN
+    own = truth.values[known] == code
+    test = matches[parts.test]
+    named = np.zeros(len(test), dtype=bool)
+    level = 1.0 - _FALSE_RULES / (len(_MORE_THAN) + 2)
+    for _, judged, chosen in _rules(matches[known], test):
+        judged = judged & ~by_facts
+        named |= chosen & bool(clopper_pearson(own[judged].sum(), judged.sum(), level)[0] > CERTAIN)
+    return named
 
 
 def _rules(
