@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairveil._utils.errors import InputError
-from fairveil.data.columns import family_of
 from fairveil.data.frames import missing_mask
 from fairveil.data.kinds import MOST_CLASSES, MOST_VALUES, is_class
 
@@ -45,7 +44,7 @@ class Fact:
     @classmethod
     def of(cls, name: str, original: pa.ChunkedArray, released: pa.ChunkedArray) -> "Fact":
         """Decide by the original, as a number only if the released column holds numbers too."""
-        if family_of(original.type) == "number" and family_of(released.type) == "number":
+        if _is_numeric(original) and _is_numeric(released):
             present = _numbers(original)
             present = present[~np.isnan(present)]
             distinct = np.unique(present)
@@ -119,7 +118,7 @@ def default_facts(original: pa.Table, shared: Sequence[str]) -> list[str]:
     some = original.take(pa.array(np.arange(0, original.num_rows, step))) if step > 1 else original
     few = [name for name in shared if _is_few_valued(original[name])]
     if len(few) < _FEW_COLUMNS:
-        few += [name for name in shared if name not in few and family_of(original[name].type) == "number"]
+        few += [name for name in shared if name not in few and _is_numeric(original[name])]
     codes = {fact.name: fact.codes(some[fact.name]) for fact in Facts.of(few, some, some).columns}
     chosen: list[str] = []
     joint, entropy = np.zeros(some.num_rows, dtype=np.int64), 0.0
@@ -198,6 +197,10 @@ def _is_few_valued(column: pa.ChunkedArray) -> bool:
     return is_class(column) and 2 <= pc.count_distinct(column, mode="all").as_py() <= MOST_CLASSES
 
 
+def _is_numeric(column: pa.ChunkedArray) -> bool:
+    return bool(pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
+
+
 def _entropy(codes: Codes) -> float:
     shares = np.unique(codes, return_counts=True)[1] / len(codes)
     return float(-(shares * np.log(shares)).sum())
@@ -213,7 +216,7 @@ def _exact(numbers: NDArray[np.float64], known: NDArray[np.float64]) -> Codes:
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
     """A column as numbers, NaN where missing. Texts occur in batches of CSV files."""
     values: Any = column.to_numpy(zero_copy_only=False)
-    if family_of(column.type) != "number":
+    if not _is_numeric(column):
         values = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy()
     return np.asarray(values, dtype=np.float64)
 

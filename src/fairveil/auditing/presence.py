@@ -287,8 +287,8 @@ def _improved(before: Sequence[Array], x: Sequence[Matrix], y: Array, known: Arr
     model = lightgbm.train(settings, rows, _BOOSTING[2], valid_sets=[held], callbacks=[stop])
     after = [softmax(start + np.asarray(model.predict(part, raw_score=True)), axis=1)
              for start, part in zip(scores[1:], x[1:], strict=True)]  # fmt: skip
-    rows, codes = np.arange(len(known)), known.astype(np.int64)
-    told = np.log(np.clip(after[0][rows, codes], 1e-12, 1.0)) - scores[1][rows, codes]
+    truth = (np.arange(len(known)), known.astype(np.int64))
+    told = np.log(np.clip(after[0][truth], 1e-12, 1.0)) - scores[1][truth]
     helps = told.mean() > told.std() / np.sqrt(len(told))  # by a standard error: the number of trees was chosen here
     return after if helps else list(before[1:])
 
