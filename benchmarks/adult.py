@@ -154,8 +154,8 @@ def battery() -> None:
         )
         for budget in TARGETS:
             encoder = frontier.at(budget)
-            parts = [release_shuffled(encoder, split) for split in (train, test)]
-            result = audit_release(*parts, progress=False)
+            parts = [release_shuffled(encoder, split, fitted=split is train) for split in (train, test)]
+            result = audit_release(encoder, *parts, progress=False)
             [leak] = result.leakage.to_dict("records")
             rows.append(
                 {"budget": budget, "seed": seed, "valid": result.valid, **leak, "s": sum(result.seconds.values())}

@@ -16,6 +16,7 @@ from fairveil.auditing.attack import Found, attack_all, holder_rows
 from fairveil.auditing.attackers import Attacker, Profile, battery, check_profile
 from fairveil.auditing.certificate import Certificate
 from fairveil.auditing.controls import control_rows, failures
+from fairveil.auditing.encoder_rows import Division, divide, read_encoder_rows
 from fairveil.auditing.inputs import (
     Draw,
     Released,
@@ -30,7 +31,7 @@ from fairveil.auditing.inputs import (
 )
 from fairveil.auditing.mutual_information import Channel, LogDensity, information_row
 from fairveil.auditing.presence import KnownPeople, known_people, presence_rows
-from fairveil.auditing.protocol import Evidence, Parts, Terms, attempt, split_rows
+from fairveil.auditing.protocol import Evidence, Terms, attempt
 from fairveil.auditing.result import AuditResult
 from fairveil.auditing.tasks import task_models, task_rows
 from fairveil.auditing.views import shared_features, with_disagreement
@@ -54,6 +55,7 @@ def audit(
     original: Any = None,
     *,
     split: Any = None,
+    encoder_rows: Any = None,
     clusters: Any = None,
     sample_weight: Any = None,
     quasi_identifiers: Sequence[str] | None = None,
@@ -82,8 +84,12 @@ def audit(
         The rows before censoring, in the same order: used for a control that must succeed, and as the baseline of every
         task.
     split : array, optional
-        'train', 'validation' or 'test' for each row; by default a random 50 %, 15 % and 35 %. Rows on which an encoder
-        was trained should be 'train'.
+        'train', 'validation' or 'test' for each row; by default a random 50 %, 15 % and 35 %.
+    encoder_rows : array or series of bool, optional
+        Whether the encoder was fitted on each row (`FairEncoder.fitted_rows_`). If at least 1,000 rows are new to the
+        encoder, attackers and models learn from new rows and are tested on new rows; attackers that learn from fitted
+        rows are a second figure. An encoder may hide S better in the rows it was fitted on, and attackers that learn
+        from these find too little. With `split`, the parts are kept and the result says what they are.
     clusters : array, optional
         The person to whom each row belongs, if people have several rows: all rows of a person are in the same part, and
         attackers see how these rows differ.
@@ -124,8 +130,8 @@ def audit(
     check_confidence(confidence)
     clock = _Clock()
     seed = _seed(random_state)
-    case = _open_case(released, sensitive_features, targets, original, split, clusters, sample_weight, draw,
-                      log_density, profile, seed, shared=test_on_original, facts=quasi_identifiers,
+    case = _open_case(released, sensitive_features, targets, original, split, encoder_rows, clusters, sample_weight,
+                      draw, log_density, profile, seed, shared=test_on_original, facts=quasi_identifiers,
                       whole_release=whole_release)  # fmt: skip
     clock.lap("reading")
     images = case.seen.has("images")
@@ -137,6 +143,8 @@ def audit(
         attacked = {t.name: attack_all(t, attackers, case.seen, terms, columns=len(case.hidden)) for t in case.hidden}
         holders = [row for target in case.hidden for row in holder_rows(target, case.seen, case.known, terms)]
         clock.lap("attacks")
+        second = {t.name: _from_fitted(case, t, checks, terms) for t in case.hidden}
+        clock.lap("attacks from fitted rows")
         controls = [r for t in case.hidden for r in control_rows(t, checks, case.seen, case.known, terms)]
         clock.lap("controls")
         presence = _presence(case, terms)
@@ -152,7 +160,7 @@ def audit(
     return AuditResult(
         valid=not reasons,
         reasons=tuple(reasons),
-        leakage=pd.DataFrame([found.summary for found in attacked.values()]),
+        leakage=pd.DataFrame([{**found.summary, **second[name]} for name, found in attacked.items()]),
         attacks=pd.DataFrame([row for found in attacked.values() for row in found.rows] + holders),
         tails=pd.DataFrame([row for found in attacked.values() for row in found.tails]),
         tasks=pd.DataFrame([row for found in used for row in found.rows]),
@@ -171,14 +179,16 @@ def audit(
 class _Case:
     """The inputs of an audit: targets, and the views of the release and of the original.
 
-    hidden: the sensitive columns and, if there are several, their joint value. missing: released columns with missing
-    cells. people: what is known of people by other columns, and how many released rows match. without: the views of
-    the release and of the original without a column, so that a task is not predicted from its own target.
+    hidden: the sensitive columns and, if there are several, their joint value. division: how the rows are used.
+    missing: released columns with missing cells. people: what is known of people by other columns, and how many
+    released rows match. without: the views of the release and of the original without a column, so that a task is not
+    predicted from its own target.
     """
 
     secrets: list[Target]
     tasks: list[Target]
     hidden: list[Target]
+    division: Division
     seen: Evidence
     known: Evidence | None
     channel: Channel | None
@@ -188,9 +198,9 @@ class _Case:
 
 
 def _open_case(
-    released: Any, sensitive: Any, targets: Any, original: Any, split: Any, clusters: Any, sample_weight: Any,
-    draw: Draw | None, log_density: LogDensity | None, profile: Profile, seed: int, *, shared: bool,
-    facts: Sequence[str] | None, whole_release: Iterable[Any] | None,
+    released: Any, sensitive: Any, targets: Any, original: Any, split: Any, encoder_rows: Any, clusters: Any,
+    sample_weight: Any, draw: Draw | None, log_density: LogDensity | None, profile: Profile, seed: int, *,
+    shared: bool, facts: Sequence[str] | None, whole_release: Iterable[Any] | None,
 ) -> _Case:  # fmt: skip
     """Read and check all inputs, split the rows, build the attackers' views."""
     release = read_release(released, "released")
@@ -199,38 +209,54 @@ def _open_case(
     check_all(release, before, secret_columns, task_columns)
     secrets = [make_target(name, column) for name, column in secret_columns.items()]
     tasks = [make_target(name, column) for name, column in task_columns.items()]
-    strata = secrets[0].values if secrets[0].classes is not None else None
     people = read_clusters(clusters, len(release))
     weights = read_weights(sample_weight, len(release), "The release")
-    parts = split_rows(split, strata, len(release), _MOST_ROWS[profile], seed, people).weighted(weights)
+    fitted = read_encoder_rows(encoder_rows, len(release))
+    division = divide(fitted, split, _with_joint(secrets), len(release), _MOST_ROWS[profile], seed, people)
+    division = division.weighted(weights)
     draws = [] if draw is None else [_drawn(draw, release) for _ in range(_DRAWS[profile])]
     # Before rows are dropped, because an attacker sees all rows of the release.
     known_facts = known_people(facts, release, before, list(secret_columns), whole_release)
     if people is not None:
         # Before rows are dropped, because an attacker sees all rows of a person.
         release, draws = with_disagreement(release, people), [with_disagreement(again, people) for again in draws]
-    kept = parts.rows
+    kept = division.rows
     if len(kept) < len(release):  # so that the rows in use bound the memory
         release, before = release.take(kept), None if before is None else before.take(kept)
         draws = [again.take(kept) for again in draws]
         secrets, tasks = ([target.take(kept) for target in columns] for columns in (secrets, tasks))
         known_facts = None if known_facts is None else known_facts.take(kept)
-        parts = parts.among(kept)
-    joint = joint_target(secrets)
-    hidden = [*secrets, *([joint] if joint else [])]
+        division = division.among(kept)
+    parts, hidden = division.parts, _with_joint(secrets)
     problems = [text for target in hidden for text in check_parts(target, parts.within(target.rows).named())]
     if problems:
         raise InputError(problems)
-    seen, known = _evidence(release, draws, before, parts, shared=shared)
+    seen, known = _evidence(release, draws, before, division, shared=shared)
     channel = None if log_density is None else Channel.of(release, before, log_density)
 
     def without(name: str) -> tuple[Evidence, Evidence | None]:
         if name not in release.names or len(release.names) == 1:
             return seen, known
         others = None if before is None else before.without(name)
-        return _evidence(release.without(name), [again.without(name) for again in draws], others, parts, shared=shared)
+        return _evidence(release.without(name), [again.without(name) for again in draws], others, division,
+                         shared=shared)  # fmt: skip
 
-    return _Case(secrets, tasks, hidden, seen, known, channel, _with_missing(release), known_facts, without)
+    return _Case(secrets, tasks, hidden, division, seen, known, channel, _with_missing(release), known_facts, without)
+
+
+def _with_joint(secrets: list[Target]) -> list[Target]:
+    """The sensitive columns and, if there are several, their joint value."""
+    joint = joint_target(secrets)
+    return [*secrets, *([joint] if joint else [])]
+
+
+def _from_fitted(case: _Case, target: Target, attackers: list[Attacker], terms: Terms) -> dict[str, Any]:
+    """The summary of attackers that learn from rows the encoder was fitted on, as further columns; empty without."""
+    fitted = case.division.fitted
+    if fitted is None:
+        return {}
+    found = attack_all(target, attackers, case.seen.on(fitted), terms, columns=len(case.hidden)).summary
+    return {f"fitted_{name}": value for name, value in found.items() if name not in ("sensitive", "rows", "majority")}
 
 
 def _seed(random_state: object) -> int:
@@ -243,7 +269,7 @@ def _fits(case: _Case, attackers: list[Attacker], checks: list[Attacker], models
     """The number of models to train, for the progress bar."""
     planted = sum(case.seen.plant(case.hidden[0].values).has(a.view) for a in checks)
     given = case.known is not None
-    each = len(attackers) + (1 + given) * len(checks) + planted + given
+    each = len(attackers) + (1 + given + (case.division.fitted is not None)) * len(checks) + planted + given
     forms = 2 * sum(a.checks for a in attackers) * sum(target.classes is None for target in case.hidden)
     discrete = sum(target.classes is not None for target in (*case.hidden, *case.tasks))
     forms += len(case.secrets) * (case.people is not None)
@@ -257,6 +283,8 @@ def _settings(case: _Case, profile: Profile, terms: Terms) -> dict[str, Any]:
         "seed": int(terms.seed),
         "draws": 1 + len(case.seen.extra),
         "rows": {name: len(np.unique(rows)) for name, rows in case.seen.parts.named().items()},
+        "learned_from": case.division.learned_from,
+        "new_rows": case.division.new_rows,
         "weighted": case.seen.parts.weights is not None,
         "original_given": case.known is not None,
         "missing_cells_in": case.missing,
@@ -265,13 +293,15 @@ def _settings(case: _Case, profile: Profile, terms: Terms) -> dict[str, Any]:
 
 
 def _evidence(
-    release: Released, draws: list[Released], before: Released | None, parts: Parts, *, shared: bool
+    release: Released, draws: list[Released], before: Released | None, division: Division, *, shared: bool
 ) -> tuple[Evidence, Evidence | None]:
     features = None
     if shared and isinstance(release, Table) and isinstance(before, Table):
         features = shared_features([release, *(d for d in draws if isinstance(d, Table))], before)
+    parts, fitted = division.parts, division.fitted
     known = None if before is None else Evidence.of(before, parts, features=features)
-    return Evidence.of(release, parts, draws, before, features), known
+    others = () if fitted is None else (fitted.train, fitted.validation)
+    return Evidence.of(release, parts, draws, before, features, others), known
 
 
 def _with_missing(release: Released) -> list[str]:

@@ -106,20 +106,32 @@ def split_rows(
     else:
         parts = _random_parts(strata, rows, seed)
     generator = np.random.default_rng(seed)
+    limits = (most, most // 4, most)
+    train, validation, test = (
+        _at_most(part, limit, generator) for part, limit in zip(parts.named().values(), limits, strict=True)
+    )
+    return Parts(train, validation, test, people=people)
 
-    def at_most(part: Positions, limit: int) -> Positions:
-        return np.sort(generator.choice(part, limit, replace=False)) if len(part) > limit else part
 
-    return Parts(at_most(parts.train, most), at_most(parts.validation, most // 4), at_most(parts.test, most),
-                 people=people)  # fmt: skip
+def learning_parts(
+    rows: Positions, strata: NDArray[np.generic] | None, most: int, seed: int
+) -> tuple[Positions, Positions]:
+    """These rows as training and validation rows, in the proportion of a random split, stratified by S."""
+    own = None if strata is None else strata[rows]
+    share = _VALIDATION / (1.0 - _TEST)
+    train, validation = train_test_split(rows, test_size=share, random_state=seed, stratify=own)
+    generator = np.random.default_rng(seed)
+    return _at_most(np.sort(train), most, generator), _at_most(np.sort(validation), most // 4, generator)
+
+
+def _at_most(part: Positions, limit: int, generator: np.random.Generator) -> Positions:
+    return np.sort(generator.choice(part, limit, replace=False)) if len(part) > limit else part
 
 
 def _random_parts(strata: NDArray[np.generic] | None, rows: int, seed: int) -> Parts:
     rest, test = train_test_split(np.arange(rows), test_size=_TEST, random_state=seed, stratify=strata)
-    inner = None if strata is None else strata[rest]
-    share = _VALIDATION / (1.0 - _TEST)
-    train, validation = train_test_split(rest, test_size=share, random_state=seed, stratify=inner)
-    return Parts(np.sort(train), np.sort(validation), np.sort(test))
+    train, validation = learning_parts(rest, strata, rows, seed)
+    return Parts(train, validation, np.sort(test))
 
 
 def _given_parts(names: NDArray[np.generic], strata: NDArray[np.generic] | None, rows: int, seed: int) -> Parts:
@@ -153,9 +165,15 @@ class Evidence:
         draws: Sequence[Released] = (),
         original: Released | None = None,
         features: FeatureMap | None = None,
+        others: Sequence[Positions] = (),
     ) -> "Evidence":
-        """Build all views. features: a feature map shared with other evidence; original: adds the view `original`."""
-        order = order_features(len(released), tuple(map(np.unique, (parts.train, parts.validation, parts.test))))
+        """Build all views. features: a feature map shared with other evidence; original: adds the view `original`.
+
+        others: further parts whose rows are attacked separately (see `on`).
+        """
+        order = order_features(
+            len(released), tuple(map(np.unique, (parts.train, parts.validation, parts.test, *others)))
+        )
         show = _viewer([released, *draws], features)
         views = show(released, order)
         if isinstance(released, Table) and isinstance(original, Table):
@@ -163,6 +181,10 @@ class Evidence:
             views["original"] = np.hstack([views["values"], known, kept_values(released, original)])
         again = (show(draw, order) for draw in draws)
         return cls(parts, views, tuple({name: view[parts.train] for name, view in more.items()} for more in again))
+
+    def on(self, parts: Parts) -> "Evidence":
+        """The same release with other parts, without further draws."""
+        return Evidence(parts, self.views)
 
     def view(self, name: str) -> Matrix:
         """All rows of the release in this view."""

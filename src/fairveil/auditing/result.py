@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from fairveil._utils.atomic import write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.auditing.certificate import Certificate
+from fairveil.auditing.encoder_rows import FITTED, NEW, NOT_STATED
 from fairveil.auditing.presence import check_presence, is_notable, presence_sentence
 from fairveil.report import absent, shown_interval, shown_number, write_page
 
@@ -27,12 +28,14 @@ class AuditResult:
     valid: whether every control had its expected outcome; if not, `reasons` lists the failures, and the other results
         are meaningless.
     leakage: for each sensitive column (and their joint value) the maximum over attackers, with simultaneous confidence
-        intervals, and `worst_gap`: the largest ΔDemP of a predictor built from an attacker's scores.
+        intervals, and `worst_gap`: the largest ΔDemP of a predictor built from an attacker's scores. `fitted_...`: the
+        same for attackers that learned from rows the encoder was fitted on, where the others learned from new rows.
     attacks: every attacker. tails: precision on the 0.2, 0.5 and 1 % of rows with the highest scores, per group.
     tasks: downstream models. rates: their error rates per group, for binary tasks.
     information: mutual information in nats. controls: attacks that had to succeed or fail.
     groups: sizes of the groups of S among the test rows. certificate: the certified bound, if one was given.
-    settings: profile, confidence, rows per part, draws, seed. seconds: duration of each stage.
+    settings: profile, confidence, rows per part, draws, seed, and `learned_from`: "new rows", "rows the encoder was
+        fitted on" or "not stated". seconds: duration of each stage.
     subject: the audited file, by SHA-256, if it was checked. seal: who checked it.
     presence: for each group of S, how many more people an attacker is certain about who knows some of their columns and
         counts matching rows of the release (see `presence_rows`); empty without an original table.
@@ -82,6 +85,8 @@ class AuditResult:
     ) -> list[str]:
         """Messages for the limits that leakage exceeds. Only columns with significant leakage are compared.
 
+        Attackers that learned from rows the encoder was fitted on count too, if they find more.
+
         advantage: accuracy above the majority rate, or R^2. auc: the largest area under a ROC curve.
         balanced_advantage: balanced accuracy above 1/K, in which small groups count as much as large ones. gap: the
         ΔDemP of a predictor built from an attacker's scores.
@@ -91,10 +96,11 @@ class AuditResult:
         said = {"advantage": "advantage over guessing", "auc": "AUC", "balanced_advantage": "balanced advantage",
                 "worst_gap": "worst ΔDemP"}  # fmt: skip
         found = []
-        for row in self.leakage[self.leakage["found"].astype(bool)].to_dict("records"):
+        for row in self.leakage.to_dict("records"):
             for name, limit in limits.items():
-                value = row.get(name)
-                if limit is not None and not absent(value) and float(value) > limit:
+                values = [row.get(f"{who}{name}") for who in ("", "fitted_") if row.get(f"{who}found") is True]
+                value = max((float(value) for value in values if not absent(value)), default=None)
+                if limit is not None and value is not None and value > limit:
                     found.append(f"{row['sensitive']!r}: the {said[name]} is {value:.4f}, above {limit:g}.")
         return found
 
@@ -121,11 +127,26 @@ class AuditResult:
             worst = shown_interval(row, "worst_gap")
             lines.append(f"The strongest of {row['attackers']} attackers {how}. {told} (p = {row['p_value']:.3f}). A "
                          f"predictor made from an attacker's scores has ΔDemP {worst}.")  # fmt: skip
+            if not absent(row.get("fitted_advantage")):
+                lines.append(f"Attackers that learn from rows the encoder was fitted on: {_fitted_score(row)}.")
+        lines.append(self.learned_from())
         if is_notable(self.presence):
             lines.append(presence_sentence(self.presence))
         if self.certified is not None:
             lines.append(str(self.certified))
         return " ".join(lines)
+
+    def learned_from(self) -> str:
+        """From which rows attackers learned, in a sentence."""
+        kind, new = self.settings.get("learned_from", NOT_STATED), self.settings.get("new_rows")
+        if kind == NEW:
+            return "Attackers learned from new rows, on which the encoder was not fitted."
+        too_few = f": there are only {new:,} new rows" if isinstance(new, int) else ""
+        if kind == FITTED:
+            return f"Attackers learned from rows the encoder was fitted on{too_few}. They may find too little."
+        return (
+            "It is not stated on which rows an encoder was fitted: attackers that learn from those may find too little."
+        )
 
     def summary(self, console: Console | None = None) -> None:
         """Print the verdict and the tables to the terminal."""
@@ -249,6 +270,13 @@ def _frame(values: dict[str, Any]) -> pd.DataFrame:
 def _numeric(column: pd.Series) -> bool:
     present = [value for value in column if value is not None]
     return bool(present) and len(present) < len(column) and all(isinstance(v, (int, float)) for v in present)
+
+
+def _fitted_score(row: dict[Any, Any]) -> str:
+    """The score of attackers that learned from fitted rows: the AUC or, for numbers, the explained variance."""
+    if absent(row.get("fitted_auc")):
+        return f"{_percent(row, 'fitted_advantage')} of the variance"
+    return f"AUC {shown_interval(row, 'fitted_auc')}"
 
 
 def _percent(row: dict[Any, Any], name: str) -> str:

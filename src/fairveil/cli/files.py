@@ -35,6 +35,10 @@ Steps = Annotated[int | None, typer.Option(min=1, help="Training steps; fewer ar
 Rows = Annotated[
     int | None, typer.Option(min=100, help="Train on a sample of at most this many rows (default 200,000).")
 ]
+HeldOut = Annotated[
+    float,
+    typer.Option("--held-out", min=0.01, max=0.8, help="Share of rows that no encoder sees: audits learn from them."),
+]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed for training (never for a release).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")]
 Signature = Annotated[
@@ -90,6 +94,7 @@ def fit(
     blind: Blind = False,
     steps: Steps = None,
     rows: Rows = None,
+    held_out: HeldOut = 0.3,
     seed: Seed = None,
     resume: Resume = False,
     as_json: Json = False,
@@ -100,7 +105,19 @@ def fit(
     Example: `fairveil fit adult.csv --schema schema.yaml --sensitive sex --budget 1.2 -o sex.veil`
     """
     recipe = _recipe(
-        split_names(sensitive, file), schema, labels, loss, architecture, cells, blind, steps, rows, seed, resume, quiet
+        split_names(sensitive, file),
+        schema,
+        labels,
+        loss,
+        architecture,
+        cells,
+        blind,
+        steps,
+        rows,
+        held_out,
+        seed,
+        resume,
+        quiet,
     )
     encoder = workflows.fit_file(file, output, budget, recipe)
     achieved = encoder.distortion_
@@ -117,6 +134,8 @@ def fit(
     told = [f"{column.name!r} ({column.role})" for column in encoder.schema_.columns if column.role in ("keep", "pass")]
     if told:
         typer.echo(f"Released unchanged, by the schema: {', '.join(told)}.")
+    typer.echo(f"{100 * held_out:g} % of the rows were held out: the attackers of an audit learn from them. Keep "
+               f"{output.name}.ledger private: it records which rows.")  # fmt: skip
 
 
 @app.command()
@@ -135,6 +154,7 @@ def frontier(
     blind: Blind = False,
     steps: Steps = None,
     rows: Rows = None,
+    held_out: HeldOut = 0.3,
     seed: Seed = None,
     resume: Resume = False,
     as_json: Json = False,
@@ -145,7 +165,19 @@ def frontier(
     Example: `fairveil frontier adult.csv -s sex --target salary --budgets 0.5,1,2 -o veils`
     """
     recipe = _recipe(
-        split_names(sensitive, file), schema, None, loss, architecture, cells, blind, steps, rows, seed, resume, quiet
+        split_names(sensitive, file),
+        schema,
+        None,
+        loss,
+        architecture,
+        cells,
+        blind,
+        steps,
+        rows,
+        held_out,
+        seed,
+        resume,
+        quiet,
     )
     points = workflows.fit_frontier(file, output, parse_budgets(budgets), recipe, target or ())
     if as_json:
@@ -242,10 +274,10 @@ def parse_budgets(text: str) -> list[float]:
 
 def _recipe(
     sensitive: list[str], schema: Path | None, labels: Path | None, loss: str, architecture: str, cells: int | None,
-    blind: bool, steps: int | None, rows: int | None, seed: int | None, resume: bool, quiet: bool,
+    blind: bool, steps: int | None, rows: int | None, held_out: float, seed: int | None, resume: bool, quiet: bool,
 ) -> "workflows.Recipe":  # fmt: skip
     chosen = workflows.Recipe(tuple(sensitive), schema, labels, loss, architecture, cells, blind, steps, seed=seed,
-                              resume=resume, show_progress=not quiet)  # fmt: skip
+                              held_out=held_out, resume=resume, show_progress=not quiet)  # fmt: skip
     return chosen if rows is None else replace(chosen, rows=rows)
 
 

@@ -105,6 +105,9 @@ class FairEncoder(TableTransformer):
         The course of training.
     distortion_ : Achieved
         Mean distortion of held-out rows as released, and its upper confidence bound.
+    fitted_rows_ : array of bool
+        Which rows of X the encoder was fitted on; the others are the held-out rows (and those of weight 0). Only after
+        `fit`, not in a veil file. An audit needs it: `fairveil.audit(released, S, encoder_rows=encoder.fitted_rows_)`.
 
     Raises
     ------
@@ -167,7 +170,7 @@ class FairEncoder(TableTransformer):
             How many rows of the population each row stands for. Leakage and distortion are then means over that
             population; bins, ranges and units of the schema remain those of the rows.
         """
-        for name in ("veil_", "distortion_", "history_"):  # a failed fit must not leave an old veil
+        for name in ("veil_", "distortion_", "history_", "fitted_rows_"):  # a failed fit must not leave an old veil
             self.__dict__.pop(name, None)
         [trained] = self._train(X, y, sensitive_features, sample_weight, [self.budget], [0])
         if self.unmet == "raise" and not trained.achieved.met:
@@ -208,7 +211,7 @@ class FairEncoder(TableTransformer):
             return measure(veil, distortion, rows, original, floor.take(held_out), bounds, member, self.confidence,
                            settings.seeds.child("measure"))  # fmt: skip
 
-        return train(
+        trained = train(
             prepared,
             settings,
             architecture=architecture,
@@ -219,6 +222,10 @@ class FairEncoder(TableTransformer):
             numbers=numbers,
             measure=achieved,
         )
+        assert trained[0].held_out is not None
+        self.fitted_rows_ = prepared.counted.copy()
+        self.fitted_rows_[np.flatnonzero(prepared.counted)[trained[0].held_out.numpy()]] = False
+        return trained
 
     def _prepare(
         self, X: Any, y: Any, sensitive_features: Any, sample_weight: Any, settings: Settings,

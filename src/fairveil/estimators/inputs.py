@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fairveil._utils.errors import InputError, must_be
@@ -35,7 +36,8 @@ Budget = float | dict[str, float]
 class Prepared:
     """A table ready for training: its schema, its sensitive features and its rows as tensors.
 
-    original: the rows with numbers as the caller has them, from which distortion is measured.
+    original: the rows with numbers as the caller has them, from which distortion is measured. counted: which rows of
+    the caller's table these are: all but those of weight 0.
     """
 
     schema: AnySchema
@@ -44,6 +46,7 @@ class Prepared:
     original: Tensor
     tasks: tuple[Task, ...]
     targets: tuple[Target, ...]
+    counted: NDArray[np.bool_]
 
 
 def split_sensitive(batch: Batch, columns: Sequence[str | int] | None, schema: Schema | None) -> list[str]:
@@ -122,6 +125,7 @@ def prepare(
     weights: Array | None = None,
 ) -> Prepared:
     """Check and encode everything. handle_unknown: how to treat categories that the caller's schema does not list."""
+    counted = np.ones(len(batch), dtype=bool) if weights is None else weights > 0
     batch, secret, y, weights = _counted(batch, secret, y, weights)
     if len(batch) < FEWEST_TABLE_ROWS:
         raise InputError(
@@ -142,7 +146,7 @@ def prepare(
     weight = None if weights is None else torch.from_numpy(normalised(weights))
     targets = [Target(n, float(aims.loss.chance(values, weight))) for n, values in zip(outputs, secrets_, strict=True)]
     held = Rows(x, shown, secrets_, truths, weight=weight)
-    return Prepared(described, sensitive, held, original, tasks, tuple(targets))
+    return Prepared(described, sensitive, held, original, tasks, tuple(targets), counted)
 
 
 def _counted(

@@ -63,11 +63,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class Trained:
-    """One member's veil with its distortion (or loss) on held-out rows and its history."""
+    """One member's veil with its distortion (or loss) on held-out rows and its history.
+
+    held_out: the positions of these rows, which neither training nor the choice of the iterate has seen; None for a
+    veil read from a file.
+    """
 
     veil: Veil
     achieved: Achieved
     history: History
+    held_out: Tensor | None = None
 
 
 #: Measures the distortion (or loss) of a member's veil on held-out rows, given their positions.
@@ -117,7 +122,7 @@ def train(
         encoder = take_member(outcome.encoder, member)
         veil = Veil(prepared.schema, prepared.sensitive, encoder, settings.handle_unknown)
         achieved = measure(veil, parts.held_out, member)
-        trained.append(Trained(veil, achieved, outcome.history.of_member(member)))
+        trained.append(Trained(veil, achieved, outcome.history.of_member(member), parts.held_out))
     return trained
 
 

@@ -69,6 +69,7 @@ def render_page(audit: dict[str, Any]) -> str:
         interval=shown_interval,
         number=shown_number,
         upwards=rounded_up,
+        has_fitted=any(not absent(row.get("fitted_advantage")) for row in frames["leakage"]),
         **frames,
     )
 

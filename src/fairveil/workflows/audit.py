@@ -53,6 +53,8 @@ def audit_file(
         pair.secrets,
         pair.targets,
         original=pair.original,
+        encoder_rows=pair.fitted,
+        draw=pair.draw,
         clusters=pair.clusters,
         quasi_identifiers=known or None,
         whole_release=pair.whole_release,
@@ -85,7 +87,7 @@ def certify_file(
     if absent:
         raise InputError([f"{file.path.name} has no column {name!r}." for name in absent])
     held_as = {column.name: column.held_as for column in (*schema.columns, *sensitive.columns)}
-    table, _ = sample_rows(file, wanted, held_as, MOST_ROWS, seed=0)
+    table = sample_rows(file, wanted, held_as, MOST_ROWS, seed=0).table
     y = None if target is None else table[target].to_numpy(zero_copy_only=False)
     return encoder.certify(
         table.select(columns), sensitive_features=table.select(names), y=y, confidence=confidence,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -18,21 +19,29 @@ from fairveil.datasets import Split, load_adult
 from fairveil.estimators import FairEncoder, FairFrontier
 from fairveil.metrics import Estimate
 from fairveil.training import Training
+from fairveil.workflows.recipe import HELD_OUT
 from fairveil.workflows.writing import check_target
 
-#: The chosen point is the smallest budget at which a fresh attacker's AUC on validation rows is at most this.
+#: The chosen point is the smallest budget at which a fresh attacker's AUC on held-out training rows is at most this.
 CHOSEN_AUC = 0.55
+#: Draws of each row from which fresh models learn.
+_DRAWS = 5
 
 
 @dataclass(frozen=True)
 class Point:
-    """One release, measured with fresh models on its test rows. budget None: the original data, the control."""
+    """One release, measured with fresh models that learn from half of its test rows and are tested on the other half.
+
+    The encoder was not fitted on either. fitted_auc: of an attacker that learns from released training rows instead, on
+    which the encoder was fitted. budget None: the original data, the control.
+    """
 
     budget: float | None
     distortion: float
     upper: float
     sex_accuracy: Estimate
     sex_auc: Estimate
+    fitted_auc: Estimate
     salary_accuracy: Estimate
     salary_gap: Estimate
 
@@ -46,14 +55,14 @@ def run_demo(output: Path, budgets: list[float], *, steps: int, seed: int, progr
     console.print(
         f"UCI Adult: {len(train):,} training and {len(test):,} test rows, hiding sex in {train.X.shape[1]} columns."
     )
-    training = Training(steps=steps)
+    training = Training(steps=steps, held_out=HELD_OUT)
     encoder = FairEncoder(sees_sensitive=True, training=training, random_state=seed, verbose=progress)
     frontier = FairFrontier(encoder, budgets).fit(train.X, sensitive_features=train.S)
     met = [float(b) for b in frontier.points_.loc[frontier.points_["met"], "budget"]]
-    points = [_original(train, test)]
+    points = [_measured(None, 0.0, 0.0, train.X, train, [test.X], test, seed)]
     for budget in met:
         console.print(f"Fresh attackers on the release at budget {budget:g} ...")
-        points.append(_point(budget, frontier.at(budget), train, test))
+        points.append(_point(budget, frontier.at(budget), train, test, seed))
     chosen = _choose(frontier, met, train, seed)
     console.print(_table(points, chosen))
     encoder = frontier.at(chosen)
@@ -64,7 +73,7 @@ def run_demo(output: Path, budgets: list[float], *, steps: int, seed: int, progr
     plot_frontier(points, chosen, output / "frontier.png")
     (output / "frontier.json").write_text(_json([asdict(point) for point in points]))
     console.print(f"Auditing the release at budget {chosen:g} with every attacker ...")
-    result = audit_release(release, release_shuffled(encoder, test), progress=progress)
+    result = audit_release(encoder, release, release_shuffled(encoder, test, fitted=False), progress=progress)
     result.to_json(output / "audit.json")
     result.to_html(output / "audit.html")
     console.print(result.verdict(), highlight=False)
@@ -87,30 +96,44 @@ def write_example(path: Path) -> int:
 
 @dataclass(frozen=True)
 class Shuffled:
-    """A release in its published order, and the rows it was made from in the same order."""
+    """A release in its published order, the rows it was made from, and which of them the encoder was fitted on."""
 
     table: pd.DataFrame
     origin: Split
+    fitted: NDArray[np.bool_]
 
 
-def release_shuffled(encoder: FairEncoder, split: Split) -> Shuffled:
-    """A release for publication: drawn and shuffled with the operating system's randomness, without S."""
-    seed = encoder.random_state
-    released = encoder.set_params(random_state=None).transform(split.X, sensitive_features=split.S)
-    encoder.set_params(random_state=seed)
+def release_shuffled(encoder: FairEncoder, split: Split, *, fitted: bool = True) -> Shuffled:
+    """A release for publication: drawn and shuffled with the operating system's randomness, without S.
+
+    fitted: whether the encoder was fitted to this table (but for its held-out rows).
+    """
+    released = drawn(encoder, split)
     order = np.argsort(SystemRandom().keys(len(released)), kind="stable")
-    return Shuffled(released.iloc[order].reset_index(drop=True), split.take(order))
+    rows = encoder.fitted_rows_ if fitted else np.zeros(len(released), dtype=bool)
+    return Shuffled(released.iloc[order].reset_index(drop=True), split.take(order), rows[order])
 
 
-def audit_release(train: Shuffled, test: Shuffled, *, progress: bool, profile: Profile = "quick") -> AuditResult:
-    """Attackers are trained on the released training rows and scored on the released test rows."""
+def drawn(encoder: FairEncoder, split: Split) -> pd.DataFrame:
+    """A release drawn with the operating system's randomness, in the order of the rows."""
+    seed = encoder.random_state
+    released: pd.DataFrame = encoder.set_params(random_state=None).transform(split.X, sensitive_features=split.S)
+    encoder.set_params(random_state=seed)
+    return released
+
+
+def audit_release(
+    encoder: FairEncoder, train: Shuffled, test: Shuffled, *, progress: bool, profile: Profile = "quick"
+) -> AuditResult:
+    """Attackers learn from rows that the encoder was not fitted on, in several draws, and are scored on others."""
     both = (train, test)
     return audit(
         pd.concat([part.table for part in both], ignore_index=True),
         pd.concat([part.origin.S for part in both], ignore_index=True),
         {name: pd.concat([part.origin.targets[name] for part in both]).to_numpy() for name in train.origin.targets},
         original=pd.concat([part.origin.X for part in both], ignore_index=True),
-        split=np.repeat(["train", "test"], [len(part.table) for part in both]),
+        encoder_rows=np.concatenate([part.fitted for part in both]),
+        draw=lambda: pd.concat([drawn(encoder, part.origin) for part in both], ignore_index=True),
         profile=profile,
         verbose=progress,
     )
@@ -120,35 +143,49 @@ def _json(values: object) -> str:
     return json.dumps(values, indent=1) + "\n"
 
 
-def _original(train: Split, test: Split) -> Point:
-    return _measured(None, 0.0, 0.0, train.X, train, test.X, test)
-
-
-def _point(budget: float, encoder: FairEncoder, train: Split, test: Split) -> Point:
-    released = [encoder.transform(split.X, sensitive_features=split.S) for split in (train, test)]
+def _point(budget: float, encoder: FairEncoder, train: Split, test: Split, seed: int) -> Point:
     achieved = encoder.distortion_
-    return _measured(budget, achieved.mean, achieved.upper, released[0], train, released[1], test)
+    draws = [drawn(encoder, test) for _ in range(_DRAWS)]
+    return _measured(budget, achieved.mean, achieved.upper, drawn(encoder, train), train, draws, test, seed)
 
 
 def _measured(
-    budget: float | None, mean: float, upper: float, x: pd.DataFrame, train: Split, x_test: pd.DataFrame, test: Split
-) -> Point:
-    sex = probe(x, train.S["sex"], x_test, test.S["sex"])
-    salary = probe(x, train.targets["salary"], x_test, test.targets["salary"], groups=test.S["sex"])
-    assert sex.auc is not None
-    assert salary.gap is not None
-    return Point(budget, mean, upper, sex.accuracy, sex.auc, salary.accuracy, salary.gap)
+    budget: float | None, mean: float, upper: float, x: pd.DataFrame, train: Split, draws: list[pd.DataFrame],
+    test: Split, seed: int,
+) -> Point:  # fmt: skip
+    """draws: of the test rows; fresh models learn from all draws of one half, and are tested on one of the other."""
+    learn, judge = _halves(np.arange(len(test)), seed)
+    sex, salary = test.S["sex"].to_numpy(), test.targets["salary"].to_numpy()
+    seen = pd.concat([released.iloc[learn] for released in draws])
+    held = draws[0].iloc[judge]
+    found = probe(seen, np.tile(sex[learn], len(draws)), held, sex[judge])
+    fitted = probe(x, train.S["sex"], held, sex[judge])
+    task = probe(seen, np.tile(salary[learn], len(draws)), held, salary[judge], groups=sex[judge])
+    assert found.auc is not None
+    assert fitted.auc is not None
+    assert task.gap is not None
+    return Point(budget, mean, upper, found.accuracy, found.auc, fitted.auc, task.accuracy, task.gap)
+
+
+def _halves(rows: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    order = np.random.default_rng(seed).permutation(rows)
+    return order[: len(order) // 2], order[len(order) // 2 :]
 
 
 def _choose(frontier: FairFrontier, budgets: list[float], train: Split, seed: int) -> float:
-    """The smallest budget that hides sex from an attacker scored on a fifth of the training rows; else the largest."""
-    order = np.random.default_rng(seed).permutation(len(train))
-    fit, judge = order[len(order) // 5 :], order[: len(order) // 5]
+    """The smallest budget that hides sex in the held-out training rows; else the largest.
+
+    An attacker learns from half of these rows and is scored on the other half.
+    """
     for budget in budgets:
-        released = frontier.at(budget).transform(train.X, sensitive_features=train.S)
+        encoder = frontier.at(budget)
+        learn, judge = _halves(np.flatnonzero(~encoder.fitted_rows_), seed)
+        draws = [drawn(encoder, train) for _ in range(_DRAWS)]
+        sex = train.S["sex"].to_numpy()
         found: Probe = probe(
-            released.iloc[fit], train.S["sex"].iloc[fit], released.iloc[judge], train.S["sex"].iloc[judge]
-        )
+            pd.concat([released.iloc[learn] for released in draws]), np.tile(sex[learn], _DRAWS),
+            draws[0].iloc[judge], sex[judge],
+        )  # fmt: skip
         if found.auc is not None and found.auc.value <= CHOSEN_AUC:
             return budget
     return budgets[-1]
@@ -158,9 +195,11 @@ def _table(points: list[Point], chosen: float) -> Table:
     rows = points[0].sex_accuracy.rows
     table = Table(
         title="Accuracy of a fresh LightGBM on each release",
-        caption=f"{rows:,} test rows, 95 % intervals. The first row is the control. * the released budget.",
+        caption=f"{rows:,} test rows, 95 % intervals. Models learned from other rows on which the encoder was not "
+        "fitted; 'from fitted rows': from those on which it was. The first row is the control. * the released budget.",
     )
-    for name in ("budget", "distortion (at most)", "sex: accuracy", "sex: AUC", "salary: accuracy", "ΔDemP of salary"):
+    for name in ("budget", "distortion (at most)", "sex: accuracy", "sex: AUC", "from fitted rows",
+                 "salary: accuracy", "ΔDemP of salary"):  # fmt: skip
         table.add_column(name, justify="right")
     for point in points:
         star = " *" if point.budget == chosen else ""
@@ -169,7 +208,13 @@ def _table(points: list[Point], chosen: float) -> Table:
             f"{point.distortion:.3f} ({point.upper:.3f})",
             *(
                 _short(estimate)
-                for estimate in (point.sex_accuracy, point.sex_auc, point.salary_accuracy, point.salary_gap)
+                for estimate in (
+                    point.sex_accuracy,
+                    point.sex_auc,
+                    point.fitted_auc,
+                    point.salary_accuracy,
+                    point.salary_gap,
+                )
             ),
         )
     return table

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,19 @@ from numpy.typing import NDArray
 
 from fairveil._utils.atomic import refuse_overwriting, replacing
 from fairveil._utils.errors import BudgetWarning, InputError, VeilFileError
-from fairveil.auditing import probe
+from fairveil.auditing import Probe, probe
+from fairveil.auditing.encoder_rows import FEWEST_NEW, FITTED, NEW
 from fairveil.data.frames import plain_column
 from fairveil.estimators import FairEncoder, FairFrontier
 from fairveil.workflows.protocol import Data
 from fairveil.workflows.recipe import Recipe
+from fairveil.workflows.release.ledger import Ledger
 from fairveil.workflows.release.workspace import workspace
 from fairveil.workflows.sources import open_source
 from fairveil.workflows.writing import check_target
 
-#: The share of rows on which the points of a frontier are compared.
-_JUDGED = 0.3
+#: Draws of each row from which the fresh models of a frontier learn.
+_DRAWS = 5
 
 
 def fit_file(source: str | Path, target: str | Path, budget: float, recipe: Recipe) -> FairEncoder:
@@ -34,11 +37,23 @@ def fit_file(source: str | Path, target: str | Path, budget: float, recipe: Reci
     with workspace(target, recipe.plan(source, {"budget": budget}), resume=recipe.resume) as (folder, plan):
         seed = int(plan["private"]["seed"])
         data = open_source(source, recipe.labels).data(recipe, seed)
-        encoder = FairEncoder(budget, **recipe.settings(data.schema, seed, folder / "checkpoint"))
+        encoder = FairEncoder(budget, **recipe.settings(data.schema, seed, folder / "checkpoint", recipe.held_out))
         with _resuming(source):
             encoder.fit(data.x, sensitive_features=data.secret)
         encoder.save(target)
+        _record_fit(source, recipe, encoder, target, data.places[encoder.fitted_rows_], data.total)
     return encoder
+
+
+def _record_fit(
+    source: Path, recipe: Recipe, encoder: FairEncoder, veil: Path, fitted: NDArray[np.int64], total: int
+) -> None:
+    """Record in the veil's ledger which rows of the source the encoder was fitted on (their positions)."""
+    rows = np.zeros(total, dtype=bool)
+    rows[fitted] = True
+    ledger = Ledger.of(veil)
+    ledger.prepare()
+    ledger.record_fit(open_source(source, recipe.labels).seen_by(encoder, veil, rows, ledger.key))
 
 
 def fit_frontier(
@@ -47,8 +62,10 @@ def fit_frontier(
     """Train veils for several budgets at once, and compare fresh models on their releases.
 
     Writes into `folder`: a veil for every budget that is met, `frontier.csv` and `frontier.png`. The encoders are
-    trained on 70 % of the rows; fresh LightGBM models are trained on their releases, and scored on releases of the
-    other rows.
+    trained on 70 % of the rows. Fresh LightGBM models are trained on releases of half of the other rows (several draws
+    of each) and scored on releases of the other half. "S AUC from fitted rows" is of a model that learns from released
+    rows the encoder was fitted on instead: it may find too little. Where there are too few rows, all models learn from
+    those, and the column "learned from" says so.
     """
     source, folder = Path(source), Path(folder)
     _check_files(source, recipe)
@@ -64,7 +81,8 @@ def fit_frontier(
         if data.schema is None:
             raise InputError("A frontier for images needs FairFrontier in Python; fit one budget at a time here.")
         order = np.random.default_rng(seed).permutation(data.rows)
-        judged, learned = np.sort(order[: int(_JUDGED * data.rows)]), np.sort(order[int(_JUDGED * data.rows) :])
+        judged, learned = np.split(order, [int(recipe.held_out * data.rows)])
+        learned = np.sort(learned)
         table = data.x.select([n for n in data.x.column_names if n in data.schema.names])
         frontier = FairFrontier(FairEncoder(**recipe.settings(data.schema, seed, work / "checkpoint")), list(budgets))
         with warnings.catch_warnings():  # unmet points are marked in the table
@@ -73,20 +91,25 @@ def fit_frontier(
                 frontier.fit(table.take(pa.array(learned)))
         names = [column.name for column in data.schema.columns if column.role == "sensitive"]
         secret = frontier.estimators_[0].veil_.sensitive.labels(data.x.select(names))
-        points = [_original(data, secret, learned, judged, targets)]
+        compare = _Comparison.of(data.x, secret, learned, judged, targets)
+        points = [_original(data, compare)]
         veils = []
         for row in frontier.points_.to_dict("records"):
             point = {"budget": row["budget"], "distortion": row["distortion"], "upper": row["upper"], "met": row["met"]}
             if row["met"]:
                 encoder = frontier.at(row["budget"])
-                released = encoder.transform(table)
-                point |= _compared(_plain_frame(released), data.x, secret, learned, judged, targets)
+                encoder.set_params(random_state=None)  # each draw anew
+                more = [encoder.transform(table.take(pa.array(compare.train))) for _ in range(_DRAWS - 1)]
+                point |= compare.scores(_plain_frame(encoder.transform(table)), [_plain_frame(draw) for draw in more])
+                encoder.set_params(random_state=seed)
                 veils.append((f"{'-'.join(names)}-{row['budget']:g}.veil", encoder))
             points.append(point)
         frame = pd.DataFrame(points)
         folder.mkdir(parents=True, exist_ok=True)
         for name, encoder in veils:
             encoder.save(folder / name)
+            fitted = data.places[learned[encoder.fitted_rows_]]
+            _record_fit(source, recipe, encoder, folder / name, fitted, data.total)
         with replacing(folder / "frontier.csv") as partial:
             frame.to_csv(partial, index=False)
         plot_points(frame, names, targets, folder / "frontier.png")
@@ -111,13 +134,10 @@ def _check_files(source: Path, recipe: Recipe) -> None:
             raise InputError(f"There is no file {path}.")
 
 
-def _original(
-    data: Data, secret: NDArray[np.str_], learned: np.ndarray, judged: np.ndarray, targets: Sequence[str]
-) -> dict[str, Any]:
+def _original(data: Data, compare: "_Comparison") -> dict[str, Any]:
     assert data.schema is not None
     seen = _plain_frame(data.x.select([column.name for column in data.schema.released]))
-    return {"budget": 0.0, "distortion": 0.0, "upper": 0.0, "met": True,
-            **_compared(seen, data.x, secret, learned, judged, targets)}  # fmt: skip
+    return {"budget": 0.0, "distortion": 0.0, "upper": 0.0, "met": True, **compare.scores(seen)}
 
 
 def _plain_frame(table: pa.Table) -> pd.DataFrame:
@@ -125,29 +145,58 @@ def _plain_frame(table: pa.Table) -> pd.DataFrame:
     return pa.table({name: plain_column(table[name]) for name in table.column_names}).to_pandas()
 
 
-def _compared(
-    released: pd.DataFrame,
-    table: pa.Table,
-    secret: NDArray[np.str_],
-    learned: np.ndarray,
-    judged: np.ndarray,
-    targets: Sequence[str],
-) -> dict[str, Any]:
-    """Accuracy of fresh models for S (its joint value) and the targets, on rows the encoder was not fitted on."""
-    truth = table.select(list(targets)).to_pandas().astype(str)
-    numbers = released.select_dtypes("number").columns
-    released = released.assign(**{name: released[name].fillna(-1) for name in numbers})
-    train, test = released.iloc[learned], released.iloc[judged]
-    found = probe(train, secret[learned], test, secret[judged])
-    values = {"S accuracy": found.accuracy.value, "S majority": found.majority,
-              "S AUC": None if found.auc is None else found.auc.value}  # fmt: skip
-    for name in targets:
-        of_task = truth[name].to_numpy()
-        without = [column for column in released.columns if column != name]
-        task = probe(train[without], of_task[learned], test[without], of_task[judged], groups=secret[judged])
-        assert task.gap is not None
-        values |= {f"{name} accuracy": task.accuracy.value, f"{name} ΔDemP": task.gap.value}
-    return values
+@dataclass(frozen=True)
+class _Comparison:
+    """Fresh models for S (its joint value) and the targets, tested on rows that no encoder was fitted on.
+
+    fitted: positions of the rows that encoders were fitted on. train, test: of those for training and testing models.
+    """
+
+    table: pa.Table
+    secret: NDArray[np.str_]
+    fitted: NDArray[np.int64]
+    train: NDArray[np.int64]
+    test: NDArray[np.int64]
+    targets: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, table: pa.Table, secret: NDArray[np.str_], fitted: NDArray[np.int64], new: NDArray[np.int64],
+        targets: Sequence[str],
+    ) -> "_Comparison":  # fmt: skip
+        """Models learn from half of the new rows (in random order), or from the fitted rows if these are too few."""
+        train, test = np.split(new, [len(new) // 2]) if len(new) >= FEWEST_NEW else (fitted, new)
+        return cls(table, secret, fitted, np.sort(train), np.sort(test), tuple(targets))
+
+    def scores(self, released: pd.DataFrame, more: Sequence[pd.DataFrame] = ()) -> dict[str, Any]:
+        """Scores of models on released test rows. more: further draws of the training rows."""
+        released, *more = map(_without_missing, (released, *more))
+        train, test = pd.concat([released.iloc[self.train], *more]), released.iloc[self.test]
+        draws = 1 + len(more)
+        found = probe(train, np.tile(self.secret[self.train], draws), test, self.secret[self.test])
+        new = not np.array_equal(self.train, self.fitted)
+        familiar = found if not new else probe(
+            released.iloc[self.fitted], self.secret[self.fitted], test, self.secret[self.test]
+        )  # fmt: skip
+        values = {"S accuracy": found.accuracy.value, "S majority": found.majority, "S AUC": _auc(found),
+                  "S AUC from fitted rows": _auc(familiar), "learned from": NEW if new else FITTED}  # fmt: skip
+        for name in self.targets:
+            truth = self.table[name].to_pandas().astype(str).to_numpy()
+            without = [column for column in test.columns if column != name]
+            task = probe(train[without], np.tile(truth[self.train], draws), test[without], truth[self.test],
+                         groups=self.secret[self.test])  # fmt: skip
+            assert task.gap is not None
+            values |= {f"{name} accuracy": task.accuracy.value, f"{name} ΔDemP": task.gap.value}
+        return values
+
+
+def _without_missing(frame: pd.DataFrame) -> pd.DataFrame:
+    """Missing numbers as -1, for models that take none."""
+    return frame.assign(**{name: frame[name].fillna(-1) for name in frame.select_dtypes("number")})
+
+
+def _auc(found: Probe) -> float | None:
+    return None if found.auc is None else found.auc.value
 
 
 def plot_points(frame: pd.DataFrame, names: Sequence[str], targets: Sequence[str], path: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairveil._utils.errors import InputError
 from fairveil.data.images import image_names, read_images
@@ -15,7 +16,8 @@ from fairveil.workflows.recipe import Recipe
 from fairveil.workflows.release.images import ImageJob, image_hashes, release_images
 from fairveil.workflows.release.job import Options
 from fairveil.workflows.release.known import Known
-from fairveil.workflows.release.sketch import ordered_digest
+from fairveil.workflows.release.ledger import FittedInput
+from fairveil.workflows.release.sketch import Sketch, ordered_digest
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class ImageSource:
             raise InputError("Images need --labels (a table with the columns 'file' and S) and --sensitive.")
         names = image_names(self.path)
         secret = labels_of(self.labels, names, recipe.sensitive)
-        return Data(read_images(self.path, names), secret, None, len(names))
+        return Data(read_images(self.path, names), secret, None, np.arange(len(names)), len(names))
 
     def release(self, encoder: FairEncoder, veil: Path, target: Path, options: Options, finish: Finish) -> None:
         """Write a censored copy."""
@@ -43,6 +45,11 @@ class ImageSource:
             raise InputError(f"There is no folder {target.parent} to write {target.name} to.")
         job = ImageJob(self.path, encoder, veil, target, self.labels, options)
         release_images(job, lambda told: finish(told, None))
+
+    def seen_by(self, encoder: FairEncoder, veil: Path, fitted: NDArray[np.bool_], key: bytes) -> FittedInput:
+        """What a ledger records about these images, some of which the encoder was fitted on."""
+        hashes = image_hashes(read_images(self.path, image_names(self.path)), key)
+        return FittedInput.of(ordered_digest(hashes, 0).tobytes().hex(), Sketch.of(hashes[fitted]), fitted)
 
     def pair(self, release: Source, known: Known | None, wanted: Wanted) -> Pair:
         """Released images paired with the images of this folder from which they were made."""
@@ -67,4 +74,5 @@ class ImageSource:
             truth.select(list(wanted.sensitive)),
             {name: truth[name] for name in wanted.targets},
             before[order].astype(np.float32) / 255.0,
+            fitted=None if known is None else known.fitted(),
         )

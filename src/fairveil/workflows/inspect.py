@@ -107,7 +107,8 @@ class Inspection:
 def inspect_file(source: TableFile, sensitive: Sequence[str] = (), *, seed: int = 0) -> Inspection:
     """Read (a sample of) the rows and propose a schema. Categories held by fewer than ten rows are left out."""
     readable = [name for name in source.names if name not in source.nested]
-    return inspect_rows(source, *sample_rows(source, readable, {}, MOST_ROWS, seed), sensitive)
+    sample = sample_rows(source, readable, {}, MOST_ROWS, seed)
+    return inspect_rows(source, sample.table, sample.rows, sensitive)
 
 
 def inspect_rows(source: TableFile, table: pa.Table, rows: int, sensitive: Sequence[str] = ()) -> Inspection:

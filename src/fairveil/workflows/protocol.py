@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from fairveil.data.schema import Schema
 from fairveil.estimators import FairEncoder
 from fairveil.workflows.recipe import Recipe
 from fairveil.workflows.release.job import Options, ReleaseSummary
 from fairveil.workflows.release.known import Known
+from fairveil.workflows.release.ledger import FittedInput
 
 #: Called when a release is complete, before it gets its name; with its leakage together with earlier releases.
 Finish = Callable[[ReleaseSummary, dict[str, Any] | None], None]
@@ -35,7 +38,9 @@ class Wanted:
 class Pair:
     """Released rows, with the true values for each of them.
 
-    whole_release: all rows of the release, in batches, if `released` is a sample of them.
+    fitted: which of them the encoder was fitted on; None if the ledger does not say. draw: another release of the same
+    rows by the same veil; None if it is not available. whole_release: all rows of the release, in batches, if
+    `released` is a sample of them.
     """
 
     released: Any
@@ -43,17 +48,28 @@ class Pair:
     targets: Mapping[str, pa.ChunkedArray]
     original: Any
     clusters: pa.ChunkedArray | None = None
+    fitted: NDArray[np.bool_] | None = None
+    draw: Callable[[], Any] | None = None
     whole_release: Iterable[pa.Table] | None = None
 
 
 @dataclass(frozen=True)
 class Data:
-    """The input for fitting: a table that contains S, or images with a separate S."""
+    """The input for fitting: a table that contains S, or images with a separate S.
+
+    places: the positions of these rows in the source, which has `total` rows.
+    """
 
     x: Any
     secret: pa.Table | None
     schema: Schema | None
-    rows: int
+    places: NDArray[np.int64]
+    total: int
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self.places)
 
 
 class Source(Protocol):
@@ -74,6 +90,10 @@ class Source(Protocol):
 
     def release(self, encoder: FairEncoder, veil: Path, target: Path, options: Options, finish: Finish) -> None:
         """Write a censored copy."""
+        ...
+
+    def seen_by(self, encoder: FairEncoder, veil: Path, fitted: NDArray[np.bool_], key: bytes) -> FittedInput:
+        """What a ledger records about the rows of this source, some of which the encoder was fitted on."""
         ...
 
     def pair(self, release: "Source", known: Known | None, wanted: Wanted) -> Pair:

@@ -1,9 +1,11 @@
 """Rows of a file of any size for fitting: all of them, or a uniform sample in bounded memory."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from fairveil._utils.errors import InputError
 from fairveil.workflows.reading import TableFile
@@ -13,30 +15,41 @@ MOST_ROWS = 200_000
 _BATCH = 65_536
 
 
-def sample_rows(
-    source: TableFile, columns: Sequence[str], held_as: Mapping[str, str], most: int, seed: int
-) -> tuple[pa.Table, int]:
-    """A uniform sample of at most `most` rows, in the order of the file; and how many rows the file has.
+@dataclass(frozen=True)
+class Sample:
+    """Rows of a file, in its order. places: their positions in the file. rows: how many rows the file has."""
+
+    table: pa.Table
+    places: NDArray[np.int64]
+    rows: int
+
+
+def sample_rows(source: TableFile, columns: Sequence[str], held_as: Mapping[str, str], most: int, seed: int) -> Sample:
+    """A uniform sample of at most `most` rows.
 
     Each row draws a key; the rows with the smallest keys are kept. The same file and seed give the same rows.
     """
     generator = np.random.default_rng(seed)
     kept: pa.Table | None = None
-    keys = np.empty(0)
+    keys, places = np.empty(0), np.empty(0, dtype=np.int64)
     rows = 0
     for table in source.batches(columns, held_as, _BATCH):
+        places = np.concatenate([places, np.arange(rows, rows + table.num_rows)])
         rows += table.num_rows
         keys = np.concatenate([keys, generator.random(table.num_rows)])
         kept = table if kept is None else pa.concat_tables([kept, table])
         if len(keys) > 2 * most:
-            kept, keys = _smallest(kept, keys, most)
+            kept, keys, places = _smallest(kept, keys, places, most)
     if kept is None:
         raise InputError(f"{source.path.name} has no rows.")
-    return _smallest(kept, keys, most)[0].combine_chunks(), rows
+    kept, _, places = _smallest(kept, keys, places, most)
+    return Sample(kept.combine_chunks(), places, rows)
 
 
-def _smallest(table: pa.Table, keys: np.ndarray, most: int) -> tuple[pa.Table, np.ndarray]:
+def _smallest(
+    table: pa.Table, keys: np.ndarray, places: NDArray[np.int64], most: int
+) -> tuple[pa.Table, np.ndarray, NDArray[np.int64]]:
     if len(keys) <= most:
-        return table, keys
+        return table, keys, places
     chosen = np.sort(np.argpartition(keys, most)[:most])
-    return table.take(pa.array(chosen)), keys[chosen]
+    return table.take(pa.array(chosen)), keys[chosen], places[chosen]

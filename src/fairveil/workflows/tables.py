@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fairveil._utils.atomic import sha256_of
 from fairveil._utils.errors import ClippedWarning, InputError
+from fairveil._utils.randomness import SystemRandom
 from fairveil.data.batch import refuse_other_types
 from fairveil.data.columns import family_of
 from fairveil.data.kinds import with_guessed_type
@@ -29,10 +30,11 @@ from fairveil.workflows.reading import TableFile, is_text, open_table
 from fairveil.workflows.recipe import Recipe
 from fairveil.workflows.release.job import Job, Options, ReleaseSummary, open_veil
 from fairveil.workflows.release.known import Known
-from fairveil.workflows.release.tables import OriginalDigest, release_table
+from fairveil.workflows.release.ledger import FittedInput
+from fairveil.workflows.release.tables import OriginalDigest, fitted_input, release_table
 from fairveil.workflows.release.together import together
 from fairveil.workflows.sampling import MOST_ROWS, sample_rows
-from fairveil.workflows.writing import check_target
+from fairveil.workflows.writing import as_written, check_target
 
 _BATCH = 65_536
 
@@ -64,14 +66,16 @@ class TableSource:
             raise InputError([f"{self.path.name} has no column {name!r} to be a target." for name in absent])
         if recipe.schema is not None:
             schema = schema_for(self.file, recipe)
-            table, _ = sample_rows(self.file, _used(schema, more), _held_as(schema), recipe.rows, seed)
+            sample = sample_rows(self.file, _used(schema, more), _held_as(schema), recipe.rows, seed)
+            table, places = sample.table, sample.places
         else:
             readable = [name for name in self.file.names if name not in self.file.nested]
-            text, rows = sample_rows(self.file, readable, {}, max(recipe.rows, MOST_ROWS), seed)
-            schema = schema_for(self.file, recipe, text, rows)
+            sample = sample_rows(self.file, readable, {}, max(recipe.rows, MOST_ROWS), seed)
+            text, places = sample.table, sample.places
+            schema = schema_for(self.file, recipe, text, sample.rows)
             if text.num_rows > recipe.rows:
-                chosen = np.random.default_rng(seed).choice(text.num_rows, recipe.rows, replace=False)
-                text = text.take(pa.array(np.sort(chosen)))
+                chosen = np.sort(np.random.default_rng(seed).choice(text.num_rows, recipe.rows, replace=False))
+                text, places = text.take(pa.array(chosen)), places[chosen]
             table = self.file.typed(text.select(_used(schema, more)), _held_as(schema))
         sensitive = {column.name: column for column in schema.columns if column.role == "sensitive"}
         rare = rare_values(merge_groups(table.select(list(sensitive)), sensitive))
@@ -79,7 +83,7 @@ class TableSource:
             raise InputError(rare)
         # Numbers that represent dates are converted back: an estimator compares types with the schema's.
         table = _as_told(table, {column.name: column.type for column in schema.columns})
-        return Data(table, None, schema, table.num_rows)
+        return Data(table, None, schema, places, sample.rows)
 
     def release(self, encoder: FairEncoder, veil: Path, target: Path, options: Options, finish: Finish) -> None:
         """Write a censored copy."""
@@ -94,6 +98,10 @@ class TableSource:
 
         release_table(job, named)
 
+    def seen_by(self, encoder: FairEncoder, veil: Path, fitted: NDArray[np.bool_], key: bytes) -> FittedInput:
+        """What a ledger records about the rows of this file, some of which the encoder was fitted on."""
+        return fitted_input(Job(self.file, encoder, veil, veil, Options()), fitted, key)
+
     def pair(self, release: Source, known: Known | None, wanted: Wanted) -> Pair:
         """The rows of a release paired with the rows of this file from which it was made; each file is read once."""
         if not isinstance(release, TableSource):
@@ -104,17 +112,19 @@ class TableSource:
         after, before = release.file, self.file
         shared = [name for name in after.names if name in before.names]
         columns = list(dict.fromkeys([*shared, *wanted.columns]))
-        released, truth = (
-            _sampled(after, before, columns) if known is None else _known_rows(after, before, columns, known)
-        )
+        found = _sampled(after, before, columns) if known is None else _known_rows(after, before, columns, known)
+        truth = found.truth
         hidden = {*wanted.sensitive, wanted.person}
         return Pair(
-            released,
+            found.released,
             truth.select(list(wanted.sensitive)),
             {name: truth[name] for name in wanted.targets},
             truth.select([name for name in shared if name not in hidden]) if shared else None,
             None if wanted.person is None else truth[wanted.person],
-            _all_rows(after, shared, released) if released.num_rows >= MOST_ROWS else None,
+            found.fitted,
+            # A release with persons repeats the draws of their equal rows, which a further draw would not.
+            found.draw if wanted.person is None else None,
+            _all_rows(after, shared, found.released) if found.released.num_rows >= MOST_ROWS else None,
         )
 
 
@@ -180,19 +190,29 @@ def _as_told(table: pa.Table, types: Mapping[str, str | None]) -> pa.Table:
     })  # fmt: skip
 
 
-def _sampled(after: TableFile, before: TableFile, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+@dataclass(frozen=True)
+class _Matched:
+    """Rows of a release and the rows they were made from. fitted, draw: as in `Pair`."""
+
+    released: pa.Table
+    truth: pa.Table
+    fitted: NDArray[np.bool_] | None = None
+    draw: Callable[[], pa.Table] | None = None
+
+
+def _sampled(after: TableFile, before: TableFile, columns: Sequence[str]) -> _Matched:
     """The same sample of rows from two files in the same order."""
-    released, count = sample_rows(after, after.names, {}, MOST_ROWS, seed=0)
-    truth, others = sample_rows(before, columns, {}, MOST_ROWS, seed=0)
-    if count != others:
+    released = sample_rows(after, after.names, {}, MOST_ROWS, seed=0)
+    truth = sample_rows(before, columns, {}, MOST_ROWS, seed=0)
+    if released.rows != truth.rows:
         raise InputError(_UNEQUAL.format(after.path.name, before.path.name))
-    return _guessed(after, released), _guessed(before, truth)
+    return _Matched(_guessed(after, released.table), _guessed(before, truth.table))
 
 
 _UNEQUAL = "{} and {} do not have the same number of rows."
 
 
-def _known_rows(after: TableFile, before: TableFile, columns: Sequence[str], known: Known) -> tuple[pa.Table, pa.Table]:
+def _known_rows(after: TableFile, before: TableFile, columns: Sequence[str], known: Known) -> _Matched:
     """Rows of a release in a ledger, and the rows from which they were made.
 
     Raises if the original holds other rows than those of the release, or in another order: the ledger holds a digest of
@@ -219,11 +239,30 @@ def _known_rows(after: TableFile, before: TableFile, columns: Sequence[str], kno
         raise InputError(_UNEQUAL.format(after.path.name, before.path.name))
     if known.entry.distortion and job.distortion is not None:
         _refuse_other_distortion(known, job, after, released, truth)
+    fitted, draw = known.fitted(), _further_draws(job, truth)
     truth = _with(truth, job.veil.sensitive.merged(truth.select(job.sensitive_names)))
     types = {column.name: column.type for column in (*job.schema.columns, *job.veil.sensitive.columns)}
-    told = [_guessed(file, _as_told(table, types), set(held_as))
-            for file, table in ((after, released), (before, truth.select(list(columns))))]  # fmt: skip
-    return told[0], told[1]
+    made, origin = (_guessed(file, _as_told(table, types), set(held_as))
+                    for file, table in ((after, released), (before, truth.select(list(columns)))))  # fmt: skip
+
+    def draw_again() -> pa.Table:
+        return _as_told(draw(), types).select(made.column_names).cast(made.schema)
+
+    return _Matched(made, origin, None if fitted is None else fitted[some], draw_again)
+
+
+def _further_draws(job: Job, rows: pa.Table) -> Callable[[], pa.Table]:
+    """Draws of these input rows by the veil, as a release would hold them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ClippedWarning)
+        encoded = job.encoded(rows)
+    content = rows.select(job.released_names)
+    secret = rows.select(job.secret_names) if job.secret_names else None
+
+    def draw() -> pa.Table:
+        return as_written(job.veil.apply_to(content, encoded, secret, SystemRandom())[0], job.schema)
+
+    return draw
 
 
 def _with(table: pa.Table, columns: pa.Table) -> pa.Table:

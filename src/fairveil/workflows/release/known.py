@@ -22,6 +22,12 @@ class Known:
     veil: Path
     order: NDArray[np.int64]
 
+    def fitted(self) -> NDArray[np.bool_] | None:
+        """Whether the encoder was fitted on each released row; None if the ledger does not say."""
+        found = self.ledger.fitted
+        rows = None if found is None else found.rows_of(self.entry)
+        return None if rows is None else rows[self.order]
+
     def seal(self, result: AuditResult) -> AuditResult:
         """The result, bound to its release."""
         subject = {"release": self.entry.sha256, "veil": self.ledger.veil_sha256, "original": self.entry.original}

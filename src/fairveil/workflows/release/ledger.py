@@ -2,7 +2,8 @@
 
 Two releases of the same rows allow the noise to be averaged out. The ledger stores a small keyed sketch of the rows of
 every release, reports how much of a new input was released before, and keeps the order in which rows were written,
-which an audit needs and nobody else may have. Its key also seals audits and certificates, so that nothing else is added
+which an audit needs and nobody else may have. It also records which rows of its input the veil was fitted on, so that
+attackers can learn from the others. Its key also seals audits and certificates, so that nothing else is added
 to a card.
 
 A ledger belongs to a veil by the SHA-256 of the veil's content. Its location is recorded in the user's state folder, so
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from fairveil._utils.atomic import PRIVATE, replacing, sha256_of, write_atomic
 from fairveil._utils.errors import InputError
-from fairveil.workflows.release.sketch import Overlap, Sketch, overlap, same_rows
+from fairveil.workflows.release.sketch import Overlap, Sketch, overlap, same_rows, tells_rows_apart
 
 #: The share of an input, beyond chance, that may have been released before without confirmation.
 MOST_OVERLAP = 0.02
@@ -60,6 +61,49 @@ class Entry:
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Read the result of `asdict`."""
         return cls(**{**values, "sketch": tuple(values["sketch"]), "counts": tuple(values["counts"])})
+
+
+@dataclass(frozen=True)
+class FittedInput:
+    """The input that a veil was fitted to: which of its rows the encoder saw.
+
+    original: a keyed digest of all rows of the input in their order, as of a release. rows: how many there are. fitted:
+    one bit per row, packed, as hexadecimal digits; the other rows are held out for audits. sketch, counts: of the
+    fitted rows.
+    """
+
+    original: str
+    rows: int
+    fitted: str
+    sketch: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, original: str, sketch: Sketch, fitted: NDArray[np.bool_]) -> Self:
+        """From plain arrays."""
+        hashes, counts = (tuple(int(value) for value in values) for values in (sketch.hashes, sketch.counts))
+        return cls(original, len(fitted), np.packbits(fitted).tobytes().hex(), hashes, counts)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Read the result of `asdict`; raises ValueError if its parts contradict each other."""
+        made = cls(**{**values, "sketch": tuple(values["sketch"]), "counts": tuple(values["counts"])})
+        if len(bytes.fromhex(made.fitted)) != -(-made.rows // 8):
+            raise ValueError("one bit per row is needed")
+        return made
+
+    def rows_of(self, entry: Entry) -> NDArray[np.bool_] | None:
+        """Which input rows of a release the encoder was fitted on; None if that cannot be determined.
+
+        A release of the same input: the recorded rows. A release of an input that shares no rows with it: none.
+        """
+        if entry.original == self.original and entry.rows == self.rows:
+            packed = np.frombuffer(bytes.fromhex(self.fitted), dtype=np.uint8)
+            return np.unpackbits(packed, count=self.rows).astype(bool)
+        released, fitted = (Sketch.of(one.sketch, one.counts) for one in (entry, self))
+        if not tells_rows_apart(fitted) or overlap(released, [fitted]).share > MOST_OVERLAP:
+            return None
+        return np.zeros(entry.rows, dtype=bool)
 
 
 class Ledger:
@@ -101,6 +145,18 @@ class Ledger:
     def entries(self) -> list[Entry]:
         """All releases, the oldest first."""
         return [Entry.from_dict(row) for row in self._book["releases"]] + self._copied
+
+    @property
+    def fitted(self) -> FittedInput | None:
+        """The input that the veil was fitted to; None if it was not recorded."""
+        values = self._book.get("fitted")
+        return None if values is None else FittedInput.from_dict(values)
+
+    def record_fit(self, fitted: FittedInput) -> None:
+        """Record the input that the veil was fitted to."""
+        with self.locked():
+            self._book["fitted"] = asdict(fitted)
+            write_atomic(self._book_path, json.dumps(self._book).encode(), PRIVATE)
 
     def prepare(self) -> None:
         """Check that entries can be written, before a row is drawn."""
@@ -229,6 +285,8 @@ class Ledger:
             right = book["format"] == _FORMAT and book["veil"] == self.veil_sha256 and len(book["key"]) > 0
             bytes.fromhex(book["key"])
             [Entry.from_dict(row) for row in book["releases"]]
+            if book.get("fitted") is not None:
+                FittedInput.from_dict(book["fitted"])
         except FileNotFoundError:
             key = secrets.token_hex(_KEY_BYTES)
             return {"format": _FORMAT, "veil": self.veil_sha256, "key": key, "releases": []}

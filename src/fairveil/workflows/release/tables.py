@@ -47,7 +47,7 @@ from fairveil.workflows.release.job import (
     refuse_contradictions,
     refuse_few,
 )
-from fairveil.workflows.release.ledger import Ledger
+from fairveil.workflows.release.ledger import FittedInput, Ledger
 from fairveil.workflows.release.parts import PLACE, metadata_of, open_part, rows_of_bucket, summarise
 from fairveil.workflows.release.presence import PresenceCount
 from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest, row_hashes
@@ -113,6 +113,16 @@ def original_digest(job: Job, key: bytes) -> str:
     return digest.hex()
 
 
+def fitted_input(job: Job, fitted: NDArray[np.bool_], key: bytes) -> FittedInput:
+    """What a ledger records about an input, some rows of which the encoder was fitted on; in one pass over it."""
+    digest, sketch, start = OriginalDigest(job, key), Sketch.empty(), 0
+    for table in job.source.batches(job.columns, job.held_as, job.batch_rows):
+        rows = digest.add(table)
+        sketch += Sketch.of(row_hashes(rows.codes, key)[fitted[start : start + table.num_rows]])
+        start += table.num_rows
+    return FittedInput.of(digest.hex(), sketch, fitted)
+
+
 class OriginalDigest:
     """The digest of input rows in their order, as recorded for a release, computed table by table."""
 
@@ -120,13 +130,14 @@ class OriginalDigest:
         self._job, self._key, self._rows = job, key, 0
         self._total = np.zeros(2, dtype=np.uint64)
 
-    def add(self, table: pa.Table) -> None:
-        """Add the next rows."""
+    def add(self, table: pa.Table) -> EncodedRows:
+        """Add the next rows; returns them encoded."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ClippedWarning)
-            hashes = _identities(self._job, table, self._job.encoded(table), self._key)
-        self._total += ordered_digest(hashes, self._rows)
+            rows = self._job.encoded(table)
+        self._total += ordered_digest(_identities(self._job, table, rows, self._key), self._rows)
         self._rows += table.num_rows
+        return rows
 
     def hex(self) -> str:
         """The digest of all rows so far."""

@@ -27,7 +27,7 @@ def together(job: Job, releases: int) -> dict[str, Any] | None:
     if any(name not in job.source.names for name in names):
         return {"text": "not measured, because the input does not contain S.", "releases": releases}
     columns = [*job.columns, *(name for name in names if name not in job.columns)]
-    table, _ = sample_rows(job.source, columns, job.held_as, _MOST_ATTACKED, seed=0)
+    table = sample_rows(job.source, columns, job.held_as, _MOST_ATTACKED, seed=0).table
     if table.num_rows < _FEWEST_ATTACKED:
         return {"text": f"not measured on fewer than {_FEWEST_ATTACKED} rows.", "releases": releases}
     truth = job.veil.sensitive.labels(table.select(names))
