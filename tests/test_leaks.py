@@ -159,6 +159,20 @@ def test_auc_intervals_cover_with_few_positives(positives, shift):
     assert covered >= 0.94 * 300
 
 
+@pytest.mark.parametrize(("positives", "share"), [(7, 0.5), (15, 0.85), (30, 0.85), (30, 0.95), (60, 0.7)])
+def test_auc_intervals_cover_if_positives_lie_above_or_below_all_negatives(positives, share):
+    """The area is then a share of the positives: its distribution is skewed, and a normal interval covers too little."""
+    generator = np.random.default_rng(positives)
+    truth = np.r_[np.ones(positives), np.zeros(500)]
+    covered = 0
+    for _ in range(300):
+        above = generator.random(positives) < share
+        score = np.r_[np.where(above, 3.0, -3.0) + 0.1 * generator.normal(size=positives), np.zeros(500)]
+        found = roc_auc(score, truth)
+        covered += found.low <= share <= found.high
+    assert covered >= 0.94 * 300
+
+
 def test_crosses_find_a_parity_and_predict_numbers():
     generator = np.random.default_rng(0)
     x = generator.integers(0, 2, (4000, 6)).astype(np.float32)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairveil.auditing.attackers import Attacker, battery
+from fairveil.auditing.blend import blended
 from fairveil.auditing.inputs import Target, distance_from_usual, in_quarters
 from fairveil.auditing.protocol import Attempt, Evidence, Terms, attempt
 from fairveil.auditing.scoring import (
@@ -52,7 +53,8 @@ def attack_all(
         for attacker in chosen:
             terms.step(f"{form.name}: {attacker.name} on {attacker.view}")
             attempts.append(attempt(attacker, seen, form, terms.seed))
-        tried.append(Tried(Truth.of(form, seen.parts), attempts))
+        truth = Truth.of(form, seen.parts)
+        tried.append(Tried(truth, [*attempts, *blended(attempts, truth)]))
     adjusted = p_values(tried, terms.seed, columns)
     rows = [
         attack_row(made, each.truth, p, terms.confidence)

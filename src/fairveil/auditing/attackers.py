@@ -29,8 +29,11 @@ _MOST_ROWS = {"quick": 20_000, "full": 60_000}
 class Model(Protocol):
     """An untrained model of one target."""
 
-    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
-        """Fit; validation rows are for early stopping and tuning."""
+    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array, draws: int = 1) -> Self:
+        """Fit; validation rows are for early stopping and tuning.
+
+        draws: x holds this many releases of the same rows, one after the other.
+        """
         ...
 
     def predict(self, x: Matrix) -> Array:
@@ -49,7 +52,7 @@ class Boosting:
                                          "feature_fraction": share, "deterministic": True,
                                          "force_row_wise": True}  # fmt: skip
 
-    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
+    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array, draws: int = 1) -> Self:
         """Boost until the validation loss stops improving."""
         import lightgbm
 
@@ -86,7 +89,7 @@ class Sklearn:
     def __init__(self, model: Any, classes: int | None, most: int, seed: int) -> None:
         self.model, self.classes, self.most, self.seed = model, classes, most, seed
 
-    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
+    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array, draws: int = 1) -> Self:
         """Fit; validation rows are not used."""
         chosen = _subset(len(x), self.most, self.seed)
         with warnings.catch_warnings():
@@ -108,7 +111,7 @@ class Neighbours:
     def __init__(self, classes: int | None, choices: Sequence[int], most: int, seed: int) -> None:
         self.classes, self.choices, self.most, self.seed = classes, tuple(choices), most, seed
 
-    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
+    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array, draws: int = 1) -> Self:
         """Index the training rows and choose k."""
         from sklearn.neighbors import NearestNeighbors
 
@@ -149,7 +152,7 @@ class Sparse:
     def __init__(self, classes: int | None, choices: Sequence[int], seed: int) -> None:
         self.classes, self.choices, self.seed = classes, tuple(choices), seed
 
-    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
+    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array, draws: int = 1) -> Self:
         """Screen the features, then fit the number of them with the lowest validation loss."""
         self.center, spread = x.mean(axis=0), x.std(axis=0)
         self.spread = np.where(spread > 1e-6, spread, np.inf).astype(np.float32)  # drops constant features
@@ -260,7 +263,7 @@ def battery(profile: Profile, *, images: bool = False) -> list[Attacker]:
         return [Sparse(classes, (1, 3, 10, 30, 100), seed)]
 
     def crosses(classes: int | None, seed: int) -> list[Model]:
-        return [Crosses(classes, seed)]
+        return [Crosses(classes, seed, lambda classes, seed: Boosting(classes, 15, 0.05, 200, seed))]
 
     def network(hidden: tuple[int, ...], number: int, images: bool = False) -> Callable[..., list[Model]]:
         epochs = 15 if not full else 40

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 import fairveil
 from fairveil._utils.errors import InputError, must_be
@@ -28,6 +29,7 @@ from fairveil.auditing.inputs import (
     read_clusters,
     read_release,
     read_targets,
+    takes_rows,
 )
 from fairveil.auditing.mutual_information import Channel, LogDensity, information_row
 from fairveil.auditing.presence import KnownPeople, known_people, presence_rows
@@ -40,8 +42,10 @@ from fairveil.data.weights import read_weights
 from fairveil.metrics.estimate import check_confidence
 from fairveil.metrics.parity import SMALL_GROUP
 
-#: Further draws of the training rows, if the channel can be called; and the maximum number of rows per part.
-_DRAWS = {"quick": 1, "full": 4}
+#: If the encoder can be called, attackers learn from several draws of each training row: about this many rows in total,
+#: in at least and at most this many further draws; of images, in the smallest number.
+_DRAWN_ROWS, _FEWEST_DRAWS, _MOST_DRAWS = {"quick": 60_000, "full": 240_000}, {"quick": 1, "full": 4}, 15
+#: The maximum number of rows per part.
 _MOST_ROWS = {"quick": 100_000, "full": 500_000}
 
 #: Epochs of the embedding network.
@@ -104,7 +108,9 @@ def audit(
     whole_release : iterable of arrow tables, optional
         All rows of the release, in batches, if `released` is a sample of them: matching rows are counted in all.
     draw : callable, optional
-        Returns another release of the same rows, for an attacker who has the encoder.
+        Another release of the same rows, for an attacker who has the encoder and learns from several draws of each
+        row. `draw()` returns all rows; `draw(rows)`, if it takes an argument, returns the rows at these positions,
+        which is faster. Models of tasks learn from the release alone, as its users do.
     log_density : callable, optional
         For a table of numbers from a known channel, log p(released_i | original_j) as (n, m) for arrays of n and m
         rows; gives an upper bound on the information. Needs `original`.
@@ -214,16 +220,18 @@ def _open_case(
     fitted = read_encoder_rows(encoder_rows, len(release))
     division = divide(fitted, split, _with_joint(secrets), len(release), _MOST_ROWS[profile], seed, people)
     division = division.weighted(weights)
-    draws = [] if draw is None else [_drawn(draw, release) for _ in range(_DRAWS[profile])]
+    train = division.parts.train
+    draws = (
+        [] if draw is None else [_drawn(draw, release, train, people) for _ in range(_draws(profile, release, train))]
+    )
     # Before rows are dropped, because an attacker sees all rows of the release.
     known_facts = known_people(facts, release, before, list(secret_columns), whole_release)
     if people is not None:
         # Before rows are dropped, because an attacker sees all rows of a person.
-        release, draws = with_disagreement(release, people), [with_disagreement(again, people) for again in draws]
+        release = with_disagreement(release, people)
     kept = division.rows
     if len(kept) < len(release):  # so that the rows in use bound the memory
         release, before = release.take(kept), None if before is None else before.take(kept)
-        draws = [again.take(kept) for again in draws]
         secrets, tasks = ([target.take(kept) for target in columns] for columns in (secrets, tasks))
         known_facts = None if known_facts is None else known_facts.take(kept)
         division = division.among(kept)
@@ -308,13 +316,26 @@ def _with_missing(release: Released) -> list[str]:
     return [name for name in release.names if missing_mask(release.select([name])[name]).any()]
 
 
-def _drawn(draw: Draw, release: Released) -> Released:
-    again = read_release(draw(), "drawn")
-    if len(again) != len(release) or type(again) is not type(release) or again.names != release.names:
+def _draws(profile: Profile, release: Released, train: NDArray[np.int64]) -> int:
+    """How many further draws of the training rows attackers learn from."""
+    fewest = _FEWEST_DRAWS[profile]
+    if not isinstance(release, Table):
+        return fewest
+    return int(np.clip(_DRAWN_ROWS[profile] // len(train) - 1, fewest, _MOST_DRAWS))
+
+
+def _drawn(draw: Draw, release: Released, train: NDArray[np.int64], people: NDArray[np.int64] | None) -> Released:
+    """The training rows of another release. All rows are drawn if people have several, which attackers compare."""
+    chosen = takes_rows(draw) and people is None
+    wanted = np.unique(train) if chosen else np.arange(len(release))
+    again = read_release(draw(wanted) if takes_rows(draw) else draw(), "drawn")
+    if len(again) != len(wanted) or type(again) is not type(release) or again.names != release.names:
         raise InputError("draw() must give another release of the same rows: as many of them, with the same columns.")
-    if again.equals(release):
+    if again.equals(release.take(wanted)):
         raise InputError("draw() gives the same release again. Is random_state fixed? Each call must draw anew.")
-    return again
+    if people is not None:
+        again = with_disagreement(again, people)
+    return again.take(np.asarray(np.searchsorted(wanted, train)))
 
 
 def _presence(case: _Case, terms: Terms) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ def control_rows(
     settings: list[tuple[str, Evidence | None, Array | None, bool]] = [
         ("original data", original, None, True),
         ("planted leak", planted, None, True),
-        ("shuffled S", release, shuffled, False),
+        ("shuffled S", release.on(release.parts), shuffled, False),
     ]
     return [
         _control(name, target, [a for a in attackers if evidence.has(a.view)], evidence, values, expected, terms)

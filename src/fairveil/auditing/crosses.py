@@ -1,12 +1,12 @@
 """An attacker that uses combinations of two and three columns.
 
 Every column, pair and triple of columns becomes a categorical feature with cross-fitted target encoding, and the
-features that explain most of the target enter a linear model. The parity of three columns, which is independent of any
-two of them, is one such feature; trees do not find it.
+features that explain most of the target enter a linear model, or trees. The parity of three columns, which is
+independent of any two of them, is one such feature; trees alone do not find it.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from math import comb
 from typing import Any, Self
@@ -25,26 +25,37 @@ _FOLDS, _PRIOR_ROWS = 5, 10.0
 _COARSE, _MOST_TRIPLES = 8, 600
 #: Maximum number of columns whose pairs are all tried.
 _MOST_PAIRED = 60
-#: Candidate numbers of combinations to keep; chosen on validation rows.
-_KEPT = (1, 4, 24)
+#: Candidate numbers of combinations for the linear model, and the number for trees; chosen on validation rows.
+_KEPT, _KEPT_BY_TREES = (1, 4, 24), 64
+
+
+#: Makes a model of trees for a number of classes (None for numbers) and a seed.
+Trees = Callable[[int | None, int], Any]
 
 
 class Crosses:
-    """A linear model of cross-fitted target encodings of column combinations."""
+    """A linear model, or trees, on cross-fitted target encodings of column combinations.
 
-    def __init__(self, classes: int | None, seed: int) -> None:
-        self.classes, self.seed = classes, seed
+    trees: makes the model that also sees the columns themselves; None for the linear model alone.
+    """
 
-    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
-        """Rank the combinations, then fit the number of them with the lowest validation loss."""
+    def __init__(self, classes: int | None, seed: int, trees: Trees | None = None) -> None:
+        self.classes, self.seed, self.trees = classes, seed, trees
+
+    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array, draws: int = 1) -> Self:
+        """Rank the combinations, then fit the model with the lowest validation loss."""
         codes, held = x.astype(np.int64), x_val.astype(np.int64)
         self.sizes = np.maximum(codes.max(axis=0, initial=0), held.max(axis=0, initial=0)) + 1
         self.truth = self._indicators(y)
         self.prior = self.truth.mean(axis=0)
-        fold = np.random.default_rng(self.seed).integers(0, _FOLDS, len(y))
-        scored = [(self._gain(codes, subset, fold), subset) for subset in self._subsets()]
+        # All draws of a row are in one fold and count as one row: they share its S.
+        own, self.draws = len(y) // draws, 1
+        fold = np.tile(np.random.default_rng(self.seed).integers(0, _FOLDS, own), draws)
+        truth, self.truth = self.truth, self.truth[:own]
+        scored = [(self._gain(codes[:own], subset, fold[:own]), subset) for subset in self._subsets()]
+        self.truth, self.draws = truth, draws
         scored.sort(key=lambda pair: -pair[0])
-        self.chosen = [subset for _, subset in scored[: max(_KEPT)]]
+        self.chosen = [subset for _, subset in scored[: _KEPT_BY_TREES if self.trees else max(_KEPT)]]
         self.tables = [self._table(codes, subset) for subset in self.chosen]
         made = [self._encoded(codes, subset, fold) for subset in self.chosen]
         ready = [table[self._cells(held, subset)] for subset, table in zip(self.chosen, self.tables, strict=True)]
@@ -56,6 +67,11 @@ class Crosses:
             loss = self._loss(self._answer(model, np.hstack(ready[:keep])), y_val)
             if best[2] is None or loss < best[0]:
                 best = (loss, keep, model)
+        if self.trees is not None:
+            trees = self.trees(self.classes, self.seed)
+            trees.fit(self._beside(x, made), y, self._beside(x_val, ready), y_val)
+            if self._loss(trees.predict(self._beside(x_val, ready)), y_val) < best[0]:
+                best = (0.0, len(self.chosen), trees)
         _, self.keep, self.model = best
         return self
 
@@ -64,7 +80,14 @@ class Crosses:
         codes = np.minimum(x.astype(np.int64), self.sizes - 1)
         parts = [table[self._cells(codes, subset)]
                  for subset, table in zip(self.chosen[: self.keep], self.tables, strict=False)]  # fmt: skip
+        if not hasattr(self.model, "coef_"):  # trees
+            return np.asarray(self.model.predict(self._beside(x, parts)))
         return self._answer(self.model, np.hstack(parts))
+
+    def _beside(self, x: Matrix, encodings: Sequence[Array]) -> Matrix:
+        """The columns with the encodings; of two classes, one encoding is enough."""
+        parts = [part[:, -1:] if self.classes == 2 else part for part in encodings]
+        return np.hstack([x, *(part.astype(np.float32) for part in parts)])
 
     def _subsets(self) -> list[tuple[int, ...]]:
         columns = [column for column in range(len(self.sizes)) if self.sizes[column] > 1] or [0]
@@ -94,7 +117,8 @@ class Crosses:
         return np.bincount(cells, minlength=count).astype(np.float64), np.stack(sums, axis=1)
 
     def _rates(self, rows: Array, sums: Array) -> Array:
-        return np.asarray((sums + _PRIOR_ROWS * self.prior) / (rows + _PRIOR_ROWS)[..., None])
+        prior = _PRIOR_ROWS * self.draws
+        return np.asarray((sums + prior * self.prior) / (rows + prior)[..., None])
 
     def _table(self, codes: NDArray[np.int64], subset: Sequence[int]) -> Array:
         """The target encoding of each cell from all training rows: (cells, outputs)."""

@@ -1,5 +1,6 @@
 """Validation of the inputs of `audit`: errors list all problems at once and never contain data values."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,13 @@ from fairveil.data.kinds import FEWEST_OF_A_GROUP, is_class
 FEWEST_OF_A_PART = 2
 FEWEST_ROWS = 200
 
-Draw = Callable[[], Any]
+#: Another release of the same rows; with an argument, of the rows at these positions.
+Draw = Callable[..., Any]
+
+
+def takes_rows(draw: Draw) -> bool:
+    """Whether a further draw can be made of some rows only."""
+    return bool(inspect.signature(draw).parameters)
 
 
 @dataclass(frozen=True)

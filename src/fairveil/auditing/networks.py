@@ -42,7 +42,7 @@ class Network:
         self.epochs, self.patience, self.batch = epochs, patience, batch
         self.rate, self.dropout, self.decay, self.seed = rate, dropout, decay, seed
 
-    def fit(self, x: NDArray[np.float32], y: Array, x_val: NDArray[np.float32], y_val: Array) -> Self:
+    def fit(self, x: NDArray[np.float32], y: Array, x_val: NDArray[np.float32], y_val: Array, draws: int = 1) -> Self:
         """Learn y (codes or numbers) from x."""
         with torch.random.fork_rng(devices=[]):  # weights and dropout use torch's global generator
             torch.manual_seed(self.seed)

@@ -151,7 +151,10 @@ def _given_parts(names: NDArray[np.generic], strata: NDArray[np.generic] | None,
 
 @dataclass(frozen=True)
 class Evidence:
-    """A release as attackers see it: one matrix per view, and the training rows of further draws in the same views."""
+    """A release as attackers see it: one matrix per view, and the training rows of further draws.
+
+    Further draws have the views of the values only: details, such as how often a value occurs, are of a whole release.
+    """
 
     parts: Parts
     views: dict[str, Matrix]
@@ -167,20 +170,21 @@ class Evidence:
         features: FeatureMap | None = None,
         others: Sequence[Positions] = (),
     ) -> "Evidence":
-        """Build all views. features: a feature map shared with other evidence; original: adds the view `original`.
+        """Build all views.
 
-        others: further parts whose rows are attacked separately (see `on`).
+        draws: further draws of the training rows. features: a feature map shared with other evidence. original: adds
+        the view `original`. others: further parts whose rows are attacked separately (see `on`).
         """
         order = order_features(
             len(released), tuple(map(np.unique, (parts.train, parts.validation, parts.test, *others)))
         )
-        show = _viewer([released, *draws], features)
+        show = _viewer([released], features)
         views = show(released, order)
         if isinstance(released, Table) and isinstance(original, Table):
             known = FeatureMap.of([original]).values(original)
             views["original"] = np.hstack([views["values"], known, kept_values(released, original)])
-        again = (show(draw, order) for draw in draws)
-        return cls(parts, views, tuple({name: view[parts.train] for name, view in more.items()} for more in again))
+        again = (show(draw, order[parts.train], details=False) for draw in draws)
+        return cls(parts, views, tuple(again))
 
     def on(self, parts: Parts) -> "Evidence":
         """The same release with other parts, without further draws."""
@@ -198,9 +202,12 @@ class Evidence:
         """Training rows of the release and of its further draws, with their target."""
         train = self.parts.within(target.rows).train
         taking_part = np.isin(self.parts.train, train)
-        # The original does not change between draws, so that view has no further draws.
-        more = [_view(views, name)[taking_part] for views in self.extra if name != "original"]
+        more = [views[name][taking_part] for views in self.extra if name in views]
         return np.concatenate([self.view(name)[train], *more]), np.tile(values[train], 1 + len(more))
+
+    def draws(self, name: str) -> int:
+        """From how many draws of each training row attackers on this view learn."""
+        return 1 + sum(name in views for views in self.extra)
 
     def plant(self, column: Array) -> "Evidence":
         """The view `values` with an added column: a leak of known size."""
@@ -211,22 +218,25 @@ def _view(views: dict[str, Matrix], name: str) -> Matrix:
     return np.hstack([views["values"], views["details"]]) if name == "everything" else views[name]
 
 
-def _viewer(releases: Sequence[Released], features: FeatureMap | None) -> Callable[[Any, Matrix], dict[str, Matrix]]:
+def _viewer(releases: Sequence[Released], features: FeatureMap | None) -> Callable[..., dict[str, Matrix]]:
     """A function that builds the views of any draw of a release: by a common feature map, or as images."""
     tables = [release for release in releases if isinstance(release, Table)]
     if tables:
         columns = features or FeatureMap.of(tables)
-        return lambda table, order: {
-            "values": columns.values(table), "details": np.hstack([columns.details(table), order]),
-            "codes": columns.codes(table),
-        }  # fmt: skip
+
+        def show_table(table: Table, order: Matrix, *, details: bool = True) -> dict[str, Matrix]:
+            views = {"values": columns.values(table), "codes": columns.codes(table)}
+            return views | ({"details": np.hstack([columns.details(table), order])} if details else {})
+
+        return show_table
     whole = all(np.all(r.array == np.round(r.array)) for r in releases if isinstance(r, ImageArray))
 
-    def show(images: ImageArray, order: Matrix) -> dict[str, Matrix]:
+    def show(images: ImageArray, order: Matrix, *, details: bool = True) -> dict[str, Matrix]:
         flat = images.array.reshape(len(images), -1)
+        views = {"images": images.array, "values": flat}
         # If pixels are integers, the last bit of each.
-        details = [(flat % 2).astype(np.float32), order] if whole else [order]
-        return {"images": images.array, "values": flat, "details": np.hstack(details)}
+        fine = [(flat % 2).astype(np.float32), order] if whole else [order]
+        return views | ({"details": np.hstack(fine)} if details else {})
 
     return show
 
@@ -275,7 +285,7 @@ def attempt(
     judge, final = view[parts.validation], view[parts.test]
     best: tuple[float, Model | None, Array | None] = (np.inf, None, None)
     for model in attacker.candidates(target.classes, seed):
-        seen = model.fit(x, y, judge, truth[parts.validation]).predict(judge)
+        seen = model.fit(x, y, judge, truth[parts.validation], evidence.draws(attacker.view)).predict(judge)
         loss = loss_of(seen, truth[parts.validation])
         if best[1] is None or loss < best[0]:
             best = (loss, model, seen)

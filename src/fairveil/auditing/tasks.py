@@ -50,8 +50,9 @@ def task_rows(
     *,
     on_original: bool,
 ) -> Used:
-    """Train every model on the release and score it."""
+    """Train every model on the release and score it. Its users have one draw, so models learn from one."""
     used = Used([], [])
+    release = release.on(release.parts)
     for model in models:
         terms.step(f"{task.name}: {model.name}")
         made = attempt(model, release, task, terms.seed, also=original if on_original else None)

@@ -10,7 +10,15 @@ from scipy import stats
 
 from fairveil._utils.errors import InputError
 from fairveil._utils.weights import Array, effective_rows, normalised
-from fairveil.metrics.estimate import Estimate, check_confidence, of_mean, same_length, share, weights_of
+from fairveil.metrics.estimate import (
+    Estimate,
+    check_confidence,
+    clopper_pearson,
+    of_mean,
+    same_length,
+    share,
+    weights_of,
+)
 
 
 def accuracy(
@@ -74,13 +82,17 @@ def roc_auc(
 #: In a class with fewer rows, the estimated variance is unreliable.
 _FEW = 200
 _AREAS = np.linspace(0.0, 1.0, 2001)
+#: Areas and variances this close to a limit differ from it by rounding only.
+_ROUNDING = 1e-12
 
 
 def _auc_interval(value: float, variance: float, few: float, many: float, confidence: float) -> tuple[float, float]:
     """The range of areas within z standard errors of the observed one.
 
     The error is DeLong's or, for small classes and if larger, that of Hanley and McNeil at each area (Newcombe 2006):
-    DeLong's is estimated from the rows, and a handful of rows is too few to estimate a variance.
+    DeLong's is estimated from the rows, and a handful of rows is too few to estimate a variance. Small classes also get
+    the exact interval of a share with the same variance: if positives are either above or below all negatives, the area
+    is such a share, and its distribution is skewed.
     """
     z = float(stats.t.ppf(0.5 + confidence / 2, max(few - 1.0, 1.0)))
     ends = [value - z * np.sqrt(variance), value + z * np.sqrt(variance)]
@@ -88,7 +100,10 @@ def _auc_interval(value: float, variance: float, few: float, many: float, confid
         error = np.sqrt(np.maximum(variance, _hanley_mcneil(_AREAS, few, many)))
         inside = _AREAS[np.abs(_AREAS - value) <= z * error]
         ends += [float(end) for end in inside[[0, -1]]] if len(inside) else []
-    if value in (0.0, 1.0):  # perfectly separated classes: the variance estimate is 0, so use an exact binomial limit
+        if variance > _ROUNDING:
+            rows = value * (1.0 - value) / variance
+            ends += [float(end) for end in clopper_pearson(value * rows, rows, confidence)]
+    if min(value, 1.0 - value) < _ROUNDING:  # perfectly separated classes: the variance estimate is 0, so use an exact binomial limit
         rare = 1.0 - ((1.0 - confidence) / 2) ** (1.0 / few)
         ends += [value - rare, value + rare]
     return max(0.0, float(min(ends))), min(1.0, float(max(ends)))

@@ -74,7 +74,7 @@ class Several:
     def __init__(self, fresh: Fresh, classes: int | None, seed: int) -> None:
         self.networks = [fresh.network(classes, seed + 1000 * start) for start in range(fresh.starts)]
 
-    def fit(self, x: Rows, y: Rows, x_val: Rows, y_val: Rows) -> Self:
+    def fit(self, x: Rows, y: Rows, x_val: Rows, y_val: Rows, draws: int = 1) -> Self:
         """Fit each network."""
         for network in self.networks:
             network.fit(x, y, x_val, y_val)

@@ -133,10 +133,17 @@ def audit_release(
         {name: pd.concat([part.origin.targets[name] for part in both]).to_numpy() for name in train.origin.targets},
         original=pd.concat([part.origin.X for part in both], ignore_index=True),
         encoder_rows=np.concatenate([part.fitted for part in both]),
-        draw=lambda: pd.concat([drawn(encoder, part.origin) for part in both], ignore_index=True),
+        draw=lambda rows: drawn(encoder, _joined(train.origin, test.origin, rows)),
         profile=profile,
         verbose=progress,
     )
+
+
+def _joined(first: Split, second: Split, rows: NDArray[np.int64]) -> Split:
+    """Rows of two tables, one after the other, at these positions."""
+    frames = {name: pd.concat([getattr(part, name) for part in (first, second)], ignore_index=True).iloc[rows]
+              for name in ("X", "S")}  # fmt: skip
+    return Split(frames["X"], frames["S"], {})
 
 
 def _json(values: object) -> str:

@@ -38,8 +38,8 @@ class Wanted:
 class Pair:
     """Released rows, with the true values for each of them.
 
-    fitted: which of them the encoder was fitted on; None if the ledger does not say. draw: another release of the same
-    rows by the same veil; None if it is not available. whole_release: all rows of the release, in batches, if
+    fitted: which of them the encoder was fitted on; None if the ledger does not say. draw: another release of some
+    of these rows by the same veil; None if it is not available. whole_release: all rows of the release, in batches, if
     `released` is a sample of them.
     """
 
@@ -49,7 +49,7 @@ class Pair:
     original: Any
     clusters: pa.ChunkedArray | None = None
     fitted: NDArray[np.bool_] | None = None
-    draw: Callable[[], Any] | None = None
+    draw: Callable[[NDArray[np.int64]], Any] | None = None
     whole_release: Iterable[pa.Table] | None = None
 
 

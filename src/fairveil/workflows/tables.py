@@ -197,7 +197,7 @@ class _Matched:
     released: pa.Table
     truth: pa.Table
     fitted: NDArray[np.bool_] | None = None
-    draw: Callable[[], pa.Table] | None = None
+    draw: Callable[[NDArray[np.int64]], pa.Table] | None = None
 
 
 def _sampled(after: TableFile, before: TableFile, columns: Sequence[str]) -> _Matched:
@@ -245,22 +245,23 @@ def _known_rows(after: TableFile, before: TableFile, columns: Sequence[str], kno
     made, origin = (_guessed(file, _as_told(table, types), set(held_as))
                     for file, table in ((after, released), (before, truth.select(list(columns)))))  # fmt: skip
 
-    def draw_again() -> pa.Table:
-        return _as_told(draw(), types).select(made.column_names).cast(made.schema)
+    def draw_again(chosen: NDArray[np.int64]) -> pa.Table:
+        return _as_told(draw(chosen), types).select(made.column_names).cast(made.schema)
 
     return _Matched(made, origin, None if fitted is None else fitted[some], draw_again)
 
 
-def _further_draws(job: Job, rows: pa.Table) -> Callable[[], pa.Table]:
-    """Draws of these input rows by the veil, as a release would hold them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ClippedWarning)
-        encoded = job.encoded(rows)
-    content = rows.select(job.released_names)
-    secret = rows.select(job.secret_names) if job.secret_names else None
+def _further_draws(job: Job, rows: pa.Table) -> Callable[[NDArray[np.int64]], pa.Table]:
+    """Draws of some of these input rows by the veil, as a release would hold them."""
 
-    def draw() -> pa.Table:
-        return as_written(job.veil.apply_to(content, encoded, secret, SystemRandom())[0], job.schema)
+    def draw(chosen: NDArray[np.int64]) -> pa.Table:
+        some = rows.take(pa.array(chosen))
+        secret = some.select(job.secret_names) if job.secret_names else None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ClippedWarning)
+            encoded = job.encoded(some)
+        drawn = job.veil.apply_to(some.select(job.released_names), encoded, secret, SystemRandom())[0]
+        return as_written(drawn, job.schema)
 
     return draw
 
