@@ -161,7 +161,7 @@ def test_auc_intervals_cover_with_few_positives(positives, shift):
 
 @pytest.mark.parametrize(("positives", "share"), [(7, 0.5), (15, 0.85), (30, 0.85), (30, 0.95), (60, 0.7)])
 def test_auc_intervals_cover_if_positives_lie_above_or_below_all_negatives(positives, share):
-    """The area is then a share of the positives: its distribution is skewed, and a normal interval covers too little."""
+    """The area is then a share of the positives. Its distribution is skewed: a normal interval covers too little."""
     generator = np.random.default_rng(positives)
     truth = np.r_[np.ones(positives), np.zeros(500)]
     covered = 0

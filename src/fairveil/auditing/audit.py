@@ -16,6 +16,7 @@ from fairveil._utils.progress import progress as show
 from fairveil.auditing.attack import Found, attack_all, holder_rows
 from fairveil.auditing.attackers import Attacker, Profile, battery, check_profile
 from fairveil.auditing.certificate import Certificate
+from fairveil.auditing.clusters import repeats_too_often
 from fairveil.auditing.controls import control_rows, failures
 from fairveil.auditing.encoder_rows import Division, divide, read_encoder_rows
 from fairveil.auditing.inputs import (
@@ -95,8 +96,9 @@ def audit(
         rows are a second figure. An encoder may hide S better in the rows it was fitted on, and attackers that learn
         from these find too little. With `split`, the parts are kept and the result says what they are.
     clusters : array, optional
-        The person to whom each row belongs, if people have several rows: all rows of a person are in the same part, and
-        attackers see how these rows differ.
+        The person to whom each row belongs, if people have several rows: all rows of a person are in the same part,
+        attackers see how these rows differ, and intervals are wider accordingly. Without it, the result warns if rows
+        repeat in a way that independent rows do not.
     sample_weight : array, optional
         The number of population rows that each row represents. Attackers and models are then trained and scored on that
         population, with confidence intervals based on the actual rows. The permutation test (`p_value`, `found`) and
@@ -186,9 +188,9 @@ class _Case:
     """The inputs of an audit: targets, and the views of the release and of the original.
 
     hidden: the sensitive columns and, if there are several, their joint value. division: how the rows are used.
-    missing: released columns with missing cells. people: what is known of people by other columns, and how many
-    released rows match. without: the views of the release and of the original without a column, so that a task is not
-    predicted from its own target.
+    missing: released columns with missing cells. repeats: whether rows repeat although no clusters are given. people:
+    what is known of people by other columns, and how many released rows match. without: the views of the release and of
+    the original without a column, so that a task is not predicted from its own target.
     """
 
     secrets: list[Target]
@@ -199,6 +201,7 @@ class _Case:
     known: Evidence | None
     channel: Channel | None
     missing: list[str]
+    repeats: bool
     people: KnownPeople | None
     without: Callable[[str], tuple[Evidence, Evidence | None]]
 
@@ -216,6 +219,7 @@ def _open_case(
     secrets = [make_target(name, column) for name, column in secret_columns.items()]
     tasks = [make_target(name, column) for name, column in task_columns.items()]
     people = read_clusters(clusters, len(release))
+    repeats = people is None and repeats_too_often(release)
     weights = read_weights(sample_weight, len(release), "The release")
     fitted = read_encoder_rows(encoder_rows, len(release))
     division = divide(fitted, split, _with_joint(secrets), len(release), _MOST_ROWS[profile], seed, people)
@@ -249,7 +253,8 @@ def _open_case(
         return _evidence(release.without(name), [again.without(name) for again in draws], others, division,
                          shared=shared)  # fmt: skip
 
-    return _Case(secrets, tasks, hidden, division, seen, known, channel, _with_missing(release), known_facts, without)
+    return _Case(secrets, tasks, hidden, division, seen, known, channel, _with_missing(release), repeats, known_facts,
+                 without)  # fmt: skip
 
 
 def _with_joint(secrets: list[Target]) -> list[Target]:
@@ -296,6 +301,7 @@ def _settings(case: _Case, profile: Profile, terms: Terms) -> dict[str, Any]:
         "weighted": case.seen.parts.weights is not None,
         "original_given": case.known is not None,
         "missing_cells_in": case.missing,
+        "repeats": case.repeats,
         "version": fairveil.__version__,
     }
 

@@ -130,6 +130,9 @@ class AuditResult:
             if not absent(row.get("fitted_advantage")):
                 lines.append(f"Attackers that learn from rows the encoder was fitted on: {_fitted_score(row)}.")
         lines.append(self.learned_from())
+        if self.settings.get("repeats"):
+            lines.append("WARNING: rows or values repeat as if people had several rows each, and such rows are no "
+                         "independent evidence. Say which rows belong together: clusters=, or --person.")  # fmt: skip
         if is_notable(self.presence):
             lines.append(presence_sentence(self.presence))
         if self.certified is not None:

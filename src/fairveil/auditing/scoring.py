@@ -15,11 +15,13 @@ from scipy import stats
 
 from fairveil._utils.weights import effective_rows
 from fairveil.auditing.attackers import Array
+from fairveil.auditing.clusters import widened
 from fairveil.auditing.inputs import Target, in_quarters
 from fairveil.auditing.protocol import Attempt, Parts
 from fairveil.metrics import (
     Estimate,
     accuracy,
+    auc_influence,
     balanced_accuracy,
     clopper_pearson,
     difference,
@@ -77,6 +79,13 @@ class Truth:
         return np.asarray(person) if np.array_equal(first[person], self.test) else rows
 
     @property
+    def clusters(self) -> NDArray[np.int64] | None:
+        """The person of each test row, as codes; None if every row is a different person."""
+        if self.parts.people is None:
+            return None
+        return np.asarray(np.unique(self.parts.people[self.parts.test], return_inverse=True)[1])
+
+    @property
     def center(self) -> float:
         """The mean of the training rows: the best constant prediction of a number."""
         return float(np.mean(self.values[self.parts.train]))
@@ -110,19 +119,44 @@ def scores(attempt: Attempt, truth: Truth, confidence: float) -> dict[str, Estim
     R^2.
     """
     s, p, weights = truth.test, attempt.test, truth.weights
+    people, mass = truth.clusters, 1.0 if weights is None else weights
     if truth.target.classes is None:
         explained = r_squared(p, s, truth.center, confidence, sample_weight=weights)
-        return {"advantage": explained, "correlation": rank_correlation(p, s, confidence, sample_weight=weights)}
+        unexplained = (s - p) ** 2 - (1.0 - explained.value) * (s - truth.center) ** 2
+        ranked = rank_correlation(p, s, confidence, sample_weight=weights)
+        product = stats.zscore(stats.rankdata(p)) * stats.zscore(stats.rankdata(s)) if np.ptp(p) else np.zeros(len(s))
+        return {
+            "advantage": widened(explained, mass * unexplained, people),
+            "correlation": widened(ranked, mass * (product - product.mean()), people, (-1.0, 1.0)),
+        }
     codes = s.astype(np.int64)
     guess = p.argmax(axis=1)
-    gain = (guess == codes).astype(float) - (codes == truth.majority)
-    return {
-        "accuracy": accuracy(guess, codes, confidence, sample_weight=weights),
-        "advantage": _gain(gain, confidence, weights),
-        "balanced_accuracy": balanced_accuracy(guess, codes, confidence, sample_weight=weights),
-        "auc": weighted_auc(p, codes, confidence, sample_weight=weights),
-        "log_loss": log_loss(p, codes, confidence, sample_weight=weights),
-    }
+    right = (guess == codes).astype(float)
+    gain = right - (codes == truth.majority)
+    loss = -np.log(np.clip(p[np.arange(len(p)), codes], 1e-12, 1.0))
+    unit = (0.0, 1.0)
+    found = {
+        "accuracy": (accuracy(guess, codes, confidence, sample_weight=weights), right, unit),
+        "advantage": (_gain(gain, confidence, weights), gain, (-1.0, 1.0)),
+        "balanced_accuracy": (balanced_accuracy(guess, codes, confidence, sample_weight=weights),
+                              _per_class(right, codes, weights), unit),
+        "auc": (weighted_auc(p, codes, confidence, sample_weight=weights), None, unit),
+        "log_loss": (log_loss(p, codes, confidence, sample_weight=weights), loss, (0.0, np.inf)),
+    }  # fmt: skip
+    if people is None:
+        return {name: estimate for name, (estimate, _, _) in found.items()}
+    influence = {name: auc_influence(p, codes, sample_weight=weights)[1] if values is None
+                 else mass * (values - np.average(values, weights=weights))
+                 for name, (_, values, _) in found.items()}  # fmt: skip
+    return {name: widened(estimate, influence[name], people, limits) for name, (estimate, _, limits) in found.items()}
+
+
+def _per_class(right: Array, codes: NDArray[np.int64], weights: Array | None) -> Array:
+    """The influence of each row on the mean recall of the classes: its deviation, divided by the size of its class."""
+    mass = np.ones(len(codes)) if weights is None else weights
+    size = np.bincount(codes, mass)[codes]
+    recall = (np.bincount(codes, mass * right) / np.maximum(np.bincount(codes, mass), 1e-12))[codes]
+    return np.asarray((right - recall) / np.maximum(size, 1e-12))
 
 
 def added(first: Attempt, second: Attempt, truth: Truth, confidence: float) -> Estimate:
@@ -243,6 +277,10 @@ def tail_rows(attempts: Sequence[Attempt], truth: Truth, confidence: float) -> l
             certain = attempts[best].test[:, code] >= thresholds[best]
             weights = None if truth.weights is None else truth.weights[certain]
             found = share(true[certain], confidence, weights)
+            if truth.clusters is not None and certain.any():
+                _, people = np.unique(truth.clusters[certain], return_inverse=True)
+                hits = true[certain] - found.value
+                found = widened(found, hits if weights is None else weights * hits, people, (0.0, 1.0))
             rows.append({
                 "sensitive": truth.target.name, "group": truth.target.labels[code], "share": share_,
                 "rows": int(certain.sum()), **flat("precision", found),
@@ -277,7 +315,21 @@ def worst_gap(tried: Sequence[Tried], confidence: float) -> tuple[Estimate, str]
                      for own in (groups.test == high, groups.test == low))  # fmt: skip
     if not len(ahead[0]) or not len(behind[0]):
         return Estimate(0.0, -1.0, 1.0, len(told)), attempt.name
-    return difference(*hits_and_rows(*ahead), *hits_and_rows(*behind), confidence), attempt.name
+    found = difference(*hits_and_rows(*ahead), *hits_and_rows(*behind), confidence)
+    return widened(
+        found, _of_difference(told, groups.test, high, low, truth), truth.clusters, (-1.0, 1.0)
+    ), attempt.name
+
+
+def _of_difference(told: NDArray[np.bool_], groups: NDArray[np.int64], high: int, low: int, truth: Truth) -> Array:
+    """The influence of each row on the difference of two groups' shares."""
+    out = np.zeros(len(told))
+    mass = np.ones(len(told)) if truth.weights is None else truth.weights
+    for group, sign in ((high, 1.0), (low, -1.0)):
+        own = groups == group
+        share_ = np.average(told[own], weights=mass[own])
+        out[own] = sign * mass[own] * (told[own] - share_) / mass[own].sum()
+    return out
 
 
 def _noise(rows: int, others: int) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fairveil.auditing.attackers import Array, Attacker, Profile, battery
+from fairveil.auditing.clusters import widened
 from fairveil.auditing.inputs import Target, in_quarters
 from fairveil.auditing.protocol import Evidence, Terms, attempt
 from fairveil.auditing.scoring import Truth, flat, majority_share
@@ -120,7 +121,11 @@ def _rates(predicted: Array, truth: Truth, groups: Any, confidence: float) -> li
 
 def usefulness(predicted: Array, truth: Truth, confidence: float) -> Estimate:
     """Accuracy for classes, R^2 for numbers, on test rows."""
+    mass = 1.0 if truth.weights is None else truth.weights
     if truth.target.classes is None:
-        return r_squared(predicted, truth.test, truth.center, confidence, sample_weight=truth.weights)
-    guess = predicted.argmax(axis=1)
-    return accuracy(guess, truth.test.astype(np.int64), confidence, sample_weight=truth.weights)
+        found = r_squared(predicted, truth.test, truth.center, confidence, sample_weight=truth.weights)
+        errors = (truth.test - predicted) ** 2 - (1.0 - found.value) * (truth.test - truth.center) ** 2
+        return widened(found, mass * errors, truth.clusters)
+    right = predicted.argmax(axis=1) == truth.test
+    found = accuracy(predicted.argmax(axis=1), truth.test.astype(np.int64), confidence, sample_weight=truth.weights)
+    return widened(found, mass * (right - found.value), truth.clusters, (0.0, 1.0))

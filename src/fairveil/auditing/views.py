@@ -22,10 +22,13 @@ from numpy.typing import NDArray
 from fairveil._utils.errors import InputError
 from fairveil.auditing.details import (
     NumberDetails,
+    calendar_codes,
     equal_columns,
     moments_of,
     neighbours,
     occurrences,
+    steps,
+    text_form,
     text_shape,
 )
 from fairveil.data.frames import Table, missing_mask
@@ -109,13 +112,16 @@ class FeatureMap:
                 parts.append(filled[name][:, None] == self.values_of[name][None, :])
         texts = {name: _as_text(name, table.arrow[name]) for name in self.categories}
         parts += [text_shape(texts[name]) for name in self.long]
+        # Numbers written in text: the same number can be written in several ways.
+        written = [table.arrow[name] for name in self.numbers if pa.types.is_string(table.arrow[name].type)]
+        parts += [text_form(column) for column in written] + steps(filled)
         codes = {name: _coded(table.arrow[name]) for name in table.names}
         parts += equal_columns(filled, texts) + occurrences(codes, len(table)) + neighbours(codes, len(table))
         absent = self.absent(table)
         return _stack([*parts, absent, absent.sum(axis=1, keepdims=True)], len(table))
 
     def codes(self, table: Table) -> Matrix:
-        """Every column as a few classes, the most frequent first; for timestamps, also hour and weekday."""
+        """Every column as a few classes, the most frequent first; for timestamps, also hour, weekday, day and month."""
         columns = []
         for name, known in self.categories.items():
             found = pc.index_in(_as_text(name, table.arrow[name]), value_set=known[: _MOST_CODES - 2])
@@ -131,7 +137,7 @@ class FeatureMap:
                 columns.append(np.digitize(numbers, np.unique(chosen)))
             if how.ticks is not None:
                 moments = numbers * how.ticks
-                columns += [np.floor_divide(moments, 3_600_000_000) % 24, np.floor_divide(moments, 86_400_000_000) % 7]
+                columns += calendar_codes(moments)
         columns += [missing_mask(table.arrow[name]) for name in self.missing]
         return _stack([column[:, None] for column in columns], len(table))
 

@@ -18,6 +18,7 @@ from fairveil.metrics.parity import (
 )
 from fairveil.metrics.scores import (
     accuracy,
+    auc_influence,
     balanced_accuracy,
     log_loss,
     r_squared,
@@ -31,6 +32,7 @@ __all__ = [
     "Gap",
     "absolute_error_cdf",
     "accuracy",
+    "auc_influence",
     "balanced_accuracy",
     "clopper_pearson",
     "demographic_parity_gap",

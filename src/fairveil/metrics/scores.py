@@ -103,7 +103,9 @@ def _auc_interval(value: float, variance: float, few: float, many: float, confid
         if variance > _ROUNDING:
             rows = value * (1.0 - value) / variance
             ends += [float(end) for end in clopper_pearson(value * rows, rows, confidence)]
-    if min(value, 1.0 - value) < _ROUNDING:  # perfectly separated classes: the variance estimate is 0, so use an exact binomial limit
+    if (
+        min(value, 1.0 - value) < _ROUNDING
+    ):  # perfectly separated classes: the variance estimate is 0, so use an exact binomial limit
         rare = 1.0 - ((1.0 - confidence) / 2) ** (1.0 / few)
         ends += [value - rare, value + rare]
     return max(0.0, float(min(ends))), min(1.0, float(max(ends)))
@@ -139,10 +141,21 @@ def weighted_auc(
     if p.shape[1] == 2:
         return roc_auc(p[:, 1], truth == 1, confidence, sample_weight=sample_weight)
     n = len(truth)
+    value, influence = auc_influence(p, truth, sample_weight=sample_weight)
+    half = float(stats.norm.ppf(0.5 + confidence / 2) * influence.std(ddof=1) / np.sqrt(n))
+    return Estimate(value, max(0.0, value - half), min(1.0, value + half), n)
+
+
+def auc_influence(
+    probabilities: ArrayLike, codes: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> tuple[float, Array]:
+    """The AUC of `weighted_auc`, and the influence of each row on it; its standard error is their deviation / √n."""
+    p, truth = np.asarray(probabilities, dtype=np.float64), np.asarray(codes, dtype=np.int64)
+    n = len(truth)
     weights = weights_of(sample_weight, n, "truth")
     mass = np.ones(n) if weights is None else normalised(weights)
     influence, value = np.zeros(n), 0.0
-    for code in present:
+    for code in np.unique(truth):
         own = truth == code
         part = float(mass[own].sum()) / n
         if not 0.0 < part < 1.0:  # only rows of weight 0
@@ -151,8 +164,7 @@ def weighted_auc(
         value += part * area
         influence[own] += below - area
         influence[~own] += part * (above - area) / (1.0 - part)
-    half = float(stats.norm.ppf(0.5 + confidence / 2) * (mass * influence).std(ddof=1) / np.sqrt(n))
-    return Estimate(value, max(0.0, value - half), min(1.0, value + half), n)
+    return value, np.asarray(mass * influence)
 
 
 def _placements(score: Array, truth: NDArray[np.bool_], mass: Array) -> tuple[float, Array, Array]:
