@@ -2,6 +2,7 @@
 
 python benchmarks/audit.py power      planted leaks of five points at 10,000 rows: how often each is found (100 runs)
 python benchmarks/audit.py leaks      leaks of many kinds (leaks.py), at five points and at 100 %: ten runs each
+python benchmarks/audit.py more       the same for leaks for which no feature was designed
 python benchmarks/audit.py alarms     tables that say nothing of S: how often something is found (200 runs)
 python benchmarks/audit.py truth      Gaussian mixtures: the best attacker's interval against the exact MAP accuracy
 python benchmarks/audit.py coverage   certificates at 95 %: how often they cover the true total variation (1,000 runs)
@@ -96,11 +97,15 @@ def leak_is_found(name: str, run: int, points: float) -> tuple[bool, float]:
     return bool(found["found"]), float(found["accuracy"])
 
 
-def listed_leaks(runs: int = 10) -> None:
+def more_leaks() -> None:
+    listed_leaks(names=tuple(leaks.MORE))
+
+
+def listed_leaks(runs: int = 10, names: tuple[str, ...] = tuple(leaks.LEAKS)) -> None:
     rows = []
     os.environ["OMP_NUM_THREADS"] = "1"
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        for name in leaks.LEAKS:
+        for name in names:
             row: dict = {"leak": name}
             for points in (0.05, 0.5):
                 results = list(pool.map(leak_is_found, [name] * runs, range(runs), [points] * runs))
@@ -334,6 +339,6 @@ def profile() -> None:
 
 if __name__ == "__main__":
     run_parts(__doc__, {
-        "power": power, "leaks": listed_leaks, "alarms": alarms, "truth": truth, "coverage": coverage,
-        "certified": certified, "presence": presence, "profile": profile,
+        "power": power, "leaks": listed_leaks, "more": more_leaks, "alarms": alarms, "truth": truth,
+        "coverage": coverage, "certified": certified, "presence": presence, "profile": profile,
     })  # fmt: skip

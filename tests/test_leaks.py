@@ -38,6 +38,12 @@ def test_a_leak_that_determines_s_is_found_at_once(leak):
     assert summary["p_value"] == pytest.approx(0.001)
 
 
+@pytest.mark.parametrize("leak", ["week of the year", "remainder of seven", "substring", "number format", "ratio",
+                                  "pair occurs twice", "close to the row before", "sum of digits"])  # fmt: skip
+def test_a_leak_that_no_attacker_was_designed_for_is_found(leak):
+    assert attacked(*planted(leak, 0, 0.05, 10_000), 0).summary["found"]
+
+
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_nothing_is_found_where_there_is_nothing(name):
     found = []

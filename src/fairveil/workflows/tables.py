@@ -34,7 +34,7 @@ from fairveil.workflows.release.ledger import FittedInput
 from fairveil.workflows.release.tables import OriginalDigest, fitted_input, release_table
 from fairveil.workflows.release.together import together
 from fairveil.workflows.sampling import MOST_ROWS, sample_rows
-from fairveil.workflows.writing import as_written, check_target
+from fairveil.workflows.writing import as_written, check_target, neutralised
 
 _BATCH = 65_536
 
@@ -245,8 +245,16 @@ def _known_rows(after: TableFile, before: TableFile, columns: Sequence[str], kno
     made, origin = (_guessed(file, _as_told(table, types), set(held_as))
                     for file, table in ((after, released), (before, truth.select(list(columns)))))  # fmt: skip
 
+    unchanged = {column.name for column in job.schema.columns if column.role in ("keep", "pass")}
+
     def draw_again(chosen: NDArray[np.int64]) -> pa.Table:
-        return _as_told(draw(chosen), types).select(made.column_names).cast(made.schema)
+        again, same = draw(chosen), made.take(pa.array(chosen))
+        if after.kind == "csv":
+            again, _ = neutralised(again)
+        return pa.table({
+            field.name: same[field.name] if field.name in unchanged else again[field.name].cast(field.type)
+            for field in made.schema
+        })  # fmt: skip
 
     return _Matched(made, origin, None if fitted is None else fitted[some], draw_again)
 
