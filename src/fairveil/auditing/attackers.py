@@ -41,6 +41,10 @@ class Model(Protocol):
         ...
 
 
+#: Different training rows in each leaf of LightGBM.
+_FEWEST_IN_A_LEAF = 20
+
+
 class Boosting:
     """LightGBM with early stopping on validation rows. share: fraction of the columns that each tree uses."""
 
@@ -56,7 +60,9 @@ class Boosting:
         """Boost until the validation loss stops improving."""
         import lightgbm
 
-        settings, truth, judge = dict(self.settings), y, y_val
+        # Draws of one row are alike: a leaf needs as many different rows as without them.
+        settings = {**self.settings, "min_data_in_leaf": _FEWEST_IN_A_LEAF * draws}
+        truth, judge = y, y_val
         known = np.ones(len(y_val), dtype=bool)
         if self.classes is None:
             settings["objective"] = "regression"
@@ -117,12 +123,13 @@ class Neighbours:
 
         chosen = _subset(len(x), self.most, self.seed)
         self.y = y[chosen]
-        largest = min(max(self.choices), len(chosen))
+        choices = [min(k * max(1, len(chosen) * draws // len(x)), len(chosen)) for k in self.choices]
+        largest = max(choices)
         self.index = NearestNeighbors(n_neighbors=largest, algorithm="brute").fit(x[chosen])
         judged = _subset(len(x_val), 2000, self.seed)
         near = self._near(x_val[judged])
-        losses = [loss_of(self._answer(near[:, :k]), y_val[judged]) for k in self.choices]
-        self.k = self.choices[int(np.argmin(losses))]
+        losses = [loss_of(self._answer(near[:, :k]), y_val[judged]) for k in choices]
+        self.k = choices[int(np.argmin(losses))]
         return self
 
     def predict(self, x: Matrix) -> Array:

@@ -69,7 +69,7 @@ class Crosses:
                 best = (loss, keep, model)
         if self.trees is not None:
             trees = self.trees(self.classes, self.seed)
-            trees.fit(self._beside(x, made), y, self._beside(x_val, ready), y_val)
+            trees.fit(self._beside(x, made), y, self._beside(x_val, ready), y_val, draws)
             if self._loss(trees.predict(self._beside(x_val, ready)), y_val) < best[0]:
                 best = (0.0, len(self.chosen), trees)
         _, self.keep, self.model = best
