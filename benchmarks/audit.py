@@ -27,8 +27,8 @@ from fairveil.auditing import probe
 from fairveil.auditing.attack import attack_all
 from fairveil.auditing.attackers import battery
 from fairveil.auditing.certificate import contraction
+from fairveil.auditing.facts import Facts, Matches
 from fairveil.auditing.inputs import make_target, read_clusters, read_release, read_targets
-from fairveil.auditing.matching import Facts, Matches
 from fairveil.auditing.presence import known_people, presence_rows
 from fairveil.auditing.protocol import Evidence, Terms, split_rows
 from fairveil.auditing.variation import asymptotic_bound, binomial_bound, hoeffding_bound, interval_bound

@@ -10,8 +10,8 @@ import pytest
 import fairveil as fv
 from fairveil import AuditResult, InputError
 from fairveil._utils.atomic import sha256_of
+from fairveil.auditing.facts import Facts, Matches, default_facts
 from fairveil.auditing.inputs import make_target, read_release, read_targets
-from fairveil.auditing.matching import Facts, Matches, default_facts
 from fairveil.auditing.presence import (
     is_notable,
     known_people,

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from fairveil.auditing.facts import Facts, Matches, default_facts
 from fairveil.auditing.inputs import make_target
-from fairveil.auditing.matching import Facts, Matches, default_facts
 from fairveil.auditing.presence import KnownPeople, presence_rows, presence_sentence
 from fairveil.auditing.protocol import Terms, split_rows
 from fairveil.data.frames import plain_column
@@ -33,7 +33,7 @@ class PresenceCount:
         hidden = [column.name for column in job.veil.sensitive.columns]
         if rows < FEWEST_PEOPLE or set(hidden) != set(job.sensitive_names):
             return None
-        people, _ = sample_rows(job.source, job.columns, job.held_as, _MOST_PEOPLE, seed=0)
+        people = sample_rows(job.source, job.columns, job.held_as, _MOST_PEOPLE, seed=0).table
         names = list(job.options.known) or default_facts(people, job.released_names)
         return cls(job, people, Facts.of(names, people, people)) if names else None
 
