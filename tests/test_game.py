@@ -19,6 +19,7 @@ from fairveil.objectives import AugmentedLagrangian, Distortion, LogLoss
 from fairveil.objectives.bounds import Bounds
 from fairveil.theory import gaussian
 from fairveil.training import Problem, Target
+from fairveil.training.confidence_bound import Verification
 from fairveil.training.game import Game
 from fairveil.training.steps import strongest
 from helpers import people
@@ -235,9 +236,10 @@ def test_the_aim_allows_for_what_training_does_not_see():
     game = Game(problem, Seeds(0), torch.device("cpu"))
     near, far = (Rows(torch.full((500, 2), at), None, (torch.arange(500) % 2,)) for at in (0.1, 1.0))
     less, more = (game.judged(game.averaged(), rows)[0] for rows in (near, far))
+    verification = Verification(500, 0.95, (problem.distortion.limits()["total"],))
     for rows, difference in ((near, torch.zeros(2, 1)), (far, more - less)):
-        game.judge(rows, near, held_out=500, z=1.6, seconds=0.0)
+        game.judge(rows, near, verification, seconds=0.0)
         torch.testing.assert_close(game.optimism, difference)
     assert (game.optimism > 0).all()
     bounds = problem.bounds.values
-    torch.testing.assert_close(game.aim(500, 1.6), torch.maximum(bounds - game.optimism, 0.5 * bounds))
+    torch.testing.assert_close(game.aim(verification), torch.maximum(bounds - game.optimism, 0.5 * bounds))

@@ -32,6 +32,14 @@ def bin_starts(values: np.ndarray, lower: float, grid: float, fewest: int) -> tu
     return tuple(tidy(lower + float(s) * grid, grid) for s in starts)
 
 
+def bin_shares(starts: tuple[float, ...], grid: float, values: np.ndarray, fewest: int) -> tuple[float, ...]:
+    """The share of the values in each bin, to a thousandth; a bin of fewer than `fewest` counts as empty."""
+    places = np.searchsorted(np.asarray(starts) - 0.5 * grid, values, side="right") - 1
+    counts = np.bincount(places.clip(0), minlength=len(starts))
+    counts = np.where(counts < min(fewest, counts.max()), 0, counts)
+    return tuple(np.round(counts / counts.sum(), 3).tolist())
+
+
 def _round_cuts(cuts: np.ndarray, origin: float) -> np.ndarray:
     """Cut points moved to rounder numbers nearby: an exact quantile is one person's value.
 

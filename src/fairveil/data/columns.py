@@ -45,6 +45,7 @@ class Column:
         `fairveil.data.types`.
     starts: where the bins of a number begin, the first at `lower`. A release draws a bin, then a grid point within it;
         spikes are bins of their own. Empty: the number is released with additive noise instead.
+    shares: the share of the rows in each bin, rounded; ranks are measured on this distribution. Empty: equal shares.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Column:
     center: float = 0.0
     scale: float = 1.0
     starts: tuple[float, ...] = ()
+    shares: tuple[float, ...] = ()
     type: str | None = None
 
     @property
@@ -78,6 +80,12 @@ class Column:
     def seen(self) -> bool:
         """Whether encoders and adversaries see the column, that is, whether it is encoded in a tensor."""
         return self.role in ("encode", "keep")
+
+    @property
+    def span(self) -> float:
+        """The length of a number's range, in units of its scale; infinite without a range."""
+        unbounded = self.lower is None or self.upper is None
+        return math.inf if unbounded else (self.upper - self.lower) / self.scale  # type: ignore[operator]
 
     def problems(self) -> list[str]:
         """Everything wrong with this column's description."""
@@ -118,6 +126,10 @@ class Column:
             self.starts and self.starts[-1] > (self.upper or math.inf)
         ):
             found.append(f"{where} needs bins that start in rising order within its range.")
+        if self.shares and (len(self.shares) != len(self.starts) or min(self.shares) < 0 or sum(self.shares) <= 0):
+            found.append(
+                f"{where} needs a share for each of its bins, none below 0, or an empty list for equal shares."
+            )
         return found
 
     def _wrong_types(self) -> list[str]:
@@ -138,7 +150,7 @@ class Column:
             optional = value is None and name in ("lower", "upper", "grid")
             if not optional and not _is_number(value):
                 found.append(f"{where} has {name} = {shown(value)}, which must be a finite number.")
-        for name, right in (("categories", _is_category), ("starts", _is_number)):
+        for name, right in (("categories", _is_category), ("starts", _is_number), ("shares", _is_number)):
             values = getattr(self, name)
             if not isinstance(values, tuple) or len(values) > _MOST_LISTED or not all(map(right, values)):
                 found.append(f"{where} must list {name} as at most {_MOST_LISTED} plain values.")
@@ -154,6 +166,14 @@ class Column:
         assert self.upper is not None
         starts = np.asarray(self.starts)
         return np.stack([starts, np.append(starts[1:] - self.grid, self.upper)], axis=1)
+
+    def ranks(self) -> np.ndarray:
+        """The lowest and highest rank of every bin, in [0, 1]: (bins, 2). Equal for a single value: its mid-rank."""
+        shares = np.asarray(self.shares) if self.shares else np.ones(len(self.starts))
+        above = np.cumsum(shares) / shares.sum()
+        ends = np.stack([above - shares / shares.sum(), above], axis=1)
+        lows, highs = self.bins().T
+        return np.where((highs > lows)[:, None], ends, ends.mean(axis=1, keepdims=True))
 
 
 def family_of(kind: pa.DataType) -> Family | None:

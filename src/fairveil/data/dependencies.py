@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from fairveil.data.bins import bin_shares
 from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Category, Column
 from fairveil.data.frames import missing_mask
 
@@ -155,8 +156,15 @@ def _dependency(by: Column, column: Column, table: pa.Table, fewest: int) -> tup
     codes = _codes(by, table[by.name]), _codes(column, table[column.name])
     starts = _pieces(by, *codes, table, fewest)
     assert starts is not None
-    cut = replace(by, starts=tuple(sorted({*by.starts, *starts}))) if by.starts else by
+    cut = _split(by, starts, table[by.name], fewest) if by.starts else by
     return cut, Dependency(column.name, by.name, _values(by, starts, column, table, fewest), starts)
+
+
+def _split(by: Column, starts: tuple[float, ...], values: pa.ChunkedArray, fewest: int) -> Column:
+    """A number whose bins also begin at these starts."""
+    bins = tuple(sorted({*by.starts, *starts}))
+    numbers = values.filter(pa.array(~missing_mask(values))).to_numpy().astype(np.float64)
+    return replace(by, starts=bins, shares=bin_shares(bins, by.grid or 0.0, numbers, fewest))
 
 
 def _values(

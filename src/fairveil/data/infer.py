@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairveil.data.bins import bin_starts, tidy
+from fairveil.data.bins import bin_shares, bin_starts, tidy
 from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Column, Role, family_of
 from fairveil.data.frames import missing_mask
 from fairveil.data.types import steps_of
@@ -110,6 +110,7 @@ def _infer_number(
     spread = float(values.std()) if scale == "std" else upper - lower
     middle = float(np.median(values))
     centre = lower if scale == "range" else middle if fewest <= 1 else _rounded(middle, grid, spread, base)
+    starts = bin_starts(values, lower, grid, fewest)
     return (
         replace(
             column,
@@ -120,7 +121,8 @@ def _infer_number(
             clipped=float(np.mean((raw < lower) | (raw > upper))),
             center=centre,
             scale=spread,
-            starts=bin_starts(values, lower, grid, fewest),
+            starts=starts,
+            shares=bin_shares(starts, grid, values, fewest),
         ),
         [],
     )

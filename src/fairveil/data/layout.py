@@ -1,6 +1,5 @@
 """The positions of columns in a tensor. No other module knows a position."""
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -82,19 +81,6 @@ class Layout:
         """For each slot, whether it is released unchanged."""
         owners = [group.column for group in self.groups for _ in range(group.width)] + list(self.numbers)
         return np.array([column.role == "keep" for column in owners], dtype=bool)
-
-    def largest_distortion(self) -> dict[str, float]:
-        """The maximum Hamming and squared distortion of one row, by kind and in total; infinite if unbounded."""
-        encoded = [group for group in self.groups if group.column.role == "encode" and group.width > 1]
-        changes = sum(1.0 for group in encoded if group.number is None or group.column.missing)
-        squares = sum(_span(column) ** 2 for column in self.numbers if column.role == "encode")
-        return {"categorical": changes, "continuous": squares, "total": changes + squares}
-
-
-def _span(column: Column) -> float:
-    if column.lower is None or column.upper is None:
-        return math.inf
-    return (column.upper - column.lower) / column.scale
 
 
 def _group_names(group: Group) -> list[str]:

@@ -138,6 +138,8 @@ class Schema:
         """The same schema with some fields of one column changed."""
         if name not in self.names:
             raise InputError(f"The schema has no column {name!r}.")
+        if "starts" in changes:  # shares belong to the bins
+            changes = {"shares": (), **changes}
         columns = tuple(replace(c, **changes) if c.name == name else c for c in self.columns)
         values_stay = changes.keys() <= {"role", "center", "scale"}
         rules = tuple(rule for rule in self.dependencies if values_stay or name not in (rule.column, rule.by))
@@ -192,7 +194,7 @@ class Schema:
 
     def without_bins(self) -> Self:
         """The same schema with every number released with additive noise, for encoders that are not sampled."""
-        columns = tuple(replace(column, starts=()) for column in self.columns)
+        columns = tuple(replace(column, starts=(), shares=()) for column in self.columns)
         return replace(self, columns=columns)
 
     def to_dict(self) -> dict[str, Any]:

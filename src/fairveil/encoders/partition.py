@@ -84,8 +84,7 @@ class Partition(Architecture):
         if not signature.sampled:
             return "releases draws, so it needs release='sampled'."
         if distortion is not None and not distortion.is_weighted_square:
-            return ("partitions rows by the default distortion, changed categories and squared numbers: use 'auto' or "
-                    "'hamming', or 'squared' if all columns are numbers.")  # fmt: skip
+            return "partitions rows by changed categories and squared numbers: use 'auto', 'squared' or 'hamming'."
         return None
 
     def fitted(self, rows: Rows, schema: Schema | ImageSchema, seeds: Seeds) -> Self:

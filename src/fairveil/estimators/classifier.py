@@ -43,9 +43,6 @@ from fairveil.veil import Veil
 
 Fairness = Literal["demographic_parity", "equalized_odds"]
 _FAIRNESS = ("demographic_parity", "equalized_odds")
-#: A prediction whose loss is below this share of the way from the best to the worst is a good one: if others are rare,
-#: the bound on the loss counts them exactly.
-_GOOD = 0.05
 
 
 class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
@@ -196,11 +193,10 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
             rows = prepared.rows.take(held_out)
             chance = veil.release(rows.x, rows.sensitive, torch.Generator()).probabilities
             values = (chance * cost.costs(rows.x)).sum(dim=1).double().numpy()
-            floor = cost.least + _GOOD * (cost.largest - cost.least)
             shares = None if rows.weight is None else rows.weight.numpy()
-            upper = upper_bound(values, self.confidence, cost.largest, floor, shares)
+            upper = upper_bound(values, self.confidence, cost.largest, shares)
             mean = float(np.average(values, weights=shares))
-            return Achieved(mean, upper, bounds[member], len(values), self.confidence)
+            return Achieved(mean, upper, bounds[member], len(values), self.confidence, measure="loss")
 
         sensitive = prepared.sensitive
         seen = 0 if prepared.rows.sensitive is None else sensitive.width

@@ -15,7 +15,7 @@ from fairveil.objectives import Distortion
 from fairveil.objectives.bounds import Bounds
 from fairveil.objectives.distortion import KINDS, slot_weights
 from fairveil.objectives.released import ReleasedBatch
-from fairveil.training.confidence_bound import DRAWS, FEWEST_ROWS, Achieved, upper_bound
+from fairveil.training.confidence_bound import DRAWS, FEWEST_ROWS, Achieved, bound_on_mean
 from fairveil.veil import Veil
 
 #: The share of a budget that training may always spend, even if less remains: the budget is then not met.
@@ -64,13 +64,13 @@ def left_to_spend(bounds: Bounds, floor: Floor) -> Bounds:
     return replace(bounds, values=torch.maximum(bounds.values - unseen.clamp_min(0.0), _LEAST_LEFT * bounds.values))
 
 
-def _lost_message(prepared: Prepared, total: float) -> str:
+def _lost_message(prepared: Prepared, distortion: Distortion, total: float) -> str:
     """Which columns lose most, and what to do."""
-    layout = prepared.schema.layout
-    apart = (prepared.original - prepared.rows.x).square().mean(dim=0) * slot_weights(layout)
+    layout, x, original = prepared.schema.layout, prepared.rows.x, prepared.original
+    apart = (original - x)[:, layout.grouped].square().mean(dim=0) * slot_weights(layout)[layout.grouped]
     costs = {group.column.name: float(apart[group.start : group.stop].sum()) for group in layout.groups}
-    for i, column in enumerate(layout.numbers):
-        costs[column.name] = costs.get(column.name, 0.0) + float(apart[layout.group_width + i])
+    for column, cost in zip(layout.numbers, distortion.of_numbers(x, original).mean(dim=0).tolist(), strict=True):
+        costs[column.name] = costs.get(column.name, 0.0) + cost
     worst = [f"{name!r} ({cost:.3g})" for name, cost in sorted(costs.items(), key=lambda c: -c[1])[:3] if cost > 0]
     columns = f" Numbers outside the ranges and rare values cost most in {', '.join(worst)}." if worst else ""
     return (
@@ -105,17 +105,17 @@ def measure(
         changed.append(_changed(release.values, unpack(rows.x), veil.schema.layout.grouped))
     parts = torch.stack(draws).mean(dim=0)
     lost = floor.mean.tolist()
-    largest = veil.schema.layout.largest_distortion() if distortion.is_bounded else {}
+    limits = distortion.limits()
     level = 1.0 - (1.0 - confidence) / len(bounds.names)
-    limits = dict(zip(bounds.names, bounds.values[member].tolist(), strict=True))
+    budgets = dict(zip(bounds.names, bounds.values[member].tolist(), strict=True))
     weights = None if rows.weight is None else rows.weight.numpy()
     share = float(np.average(torch.stack(changed).double().mean(dim=0), weights=weights))
 
     def achieved(values: Tensor, name: str, more: float, parts: dict[str, Achieved]) -> Achieved:
-        upper = upper_bound(values.numpy(), level, largest.get(name, float("inf")), weights=weights)
+        upper = bound_on_mean(values.numpy(), level, limits[name], weights)
         mean = float(np.average(values, weights=weights))
-        return Achieved(mean + more, upper + more, limits.get(name), len(values), level, parts, more,
-                        share if name == "total" else None)  # fmt: skip
+        return Achieved(mean + more, upper + more, budgets.get(name), len(values), level, parts, more,
+                        share if name == "total" else None, distortion.measure, limits[name].by_squares)  # fmt: skip
 
     kinds = {kind: achieved(parts[:, i], kind, lost[i], {}) for i, kind in enumerate(KINDS)}
     return achieved(parts.sum(dim=1), "total", sum(lost), kinds)
@@ -144,11 +144,11 @@ def refuse_unreachable(prepared: Prepared, distortion: Distortion, bounds: Bound
     """
     lost = bounds.of_rows(floor.mean.float().unsqueeze(0))[0]
     if bool((lost >= bounds.values).any(dim=1).all()):
-        raise BudgetNotMet(_lost_message(prepared, float(lost.sum())))
+        raise BudgetNotMet(_lost_message(prepared, distortion, float(lost.sum())))
     if held_out >= FEWEST_ROWS:
         return
-    largest = prepared.schema.layout.largest_distortion() if distortion.is_bounded else {}
-    least = torch.tensor([largest.get(name, float("inf")) for name in bounds.names])
+    limits = distortion.limits()
+    least = torch.tensor([limits[name].largest for name in bounds.names])
     if bool((bounds.values < least).any(dim=1).all()):
         rows = len(prepared.rows)
         needed = -(-FEWEST_ROWS * rows // held_out)

@@ -81,7 +81,7 @@ _RIGHT: dict[str, Callable[[Any], bool]] = {
     "budget": _is_budget,
     "confidence": lambda value: _is_number(value) and 0.5 < value < 1,
     "constraint": _named_or(AugmentedLagrangian, Penalty),
-    "distortion": _one_of("auto", "hamming", "squared", "cross_entropy", CUSTOM),
+    "distortion": _one_of("auto", "ranks", "squared", "hamming", "cross_entropy", CUSTOM),
     "fairness": _one_of("demographic_parity", "equalized_odds"),
     "handle_unknown": _one_of("error", "most_frequent"),
     "hidden": lambda value: isinstance(value, tuple) and all(type(units) is int for units in value),

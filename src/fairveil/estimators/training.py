@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 
 from fairveil._utils.errors import InputError, must_be
@@ -20,7 +19,7 @@ from fairveil.estimators.inputs import Prepared, pick_device, seed_from
 from fairveil.objectives import Constraint, Distortion, Loss, PredictionLoss, make_constraint
 from fairveil.objectives.bounds import Bounds
 from fairveil.training import History, Problem, Training, play
-from fairveil.training.confidence_bound import Achieved
+from fairveil.training.confidence_bound import Achieved, Verification
 from fairveil.veil import Veil, take_member
 
 
@@ -111,8 +110,7 @@ def train(
         problem,
         rows,
         prepared.rows.take(parts.validation),
-        held_out=_effective(prepared.rows.take(parts.held_out)),
-        z=float(stats.norm.ppf(level_of(settings.confidence, bounds))),
+        verification=_verification(prepared.rows.take(parts.held_out), settings.confidence, distortion, bounds),
         seeds=settings.seeds,
         device=pick_device(training.device),
         show_progress=settings.show_progress,
@@ -126,8 +124,12 @@ def train(
     return trained
 
 
-def _effective(rows: Rows) -> float:
-    return effective_rows(None if rows.weight is None else rows.weight.numpy(), len(rows))
+def _verification(
+    held_out: Rows, confidence: float, distortion: Distortion | PredictionLoss, bounds: Bounds
+) -> Verification:
+    limits, weight = distortion.limits(), None if held_out.weight is None else held_out.weight.numpy()
+    rows = effective_rows(weight, len(held_out))
+    return Verification(rows, level_of(confidence, bounds), tuple(limits[name] for name in bounds.names))
 
 
 def level_of(confidence: float, bounds: Bounds) -> float:

@@ -8,6 +8,20 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What limits the distortion (or loss) of a row.
+
+    largest: its largest value; infinite if there is none. single: the largest change of a single column; infinite if
+    there is none. by_squares: the largest value is far beyond any that occurs, as of squared numbers and pixels, and a
+    bound on a mean that has to allow for it would be useless (`confidence_bound.asymptotic_bound`).
+    """
+
+    largest: float
+    single: float
+    by_squares: bool = False
+
+
+@dataclass(frozen=True)
 class Bounds:
     """One bound on the total distortion, or one per kind of column; or one on the loss of predictions.
 

@@ -11,6 +11,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from fairveil.objectives.bounds import Limits
 from fairveil.objectives.losses import AlphaLoss
 from fairveil.objectives.released import ReleasedBatch
 
@@ -71,3 +72,7 @@ class PredictionLoss:
     def largest(self) -> float:
         """The loss of the worst prediction."""
         return float(self.table.max())
+
+    def limits(self) -> dict[str, Limits]:
+        """What limits the loss of one prediction."""
+        return {"loss": Limits(self.largest, self.largest)}

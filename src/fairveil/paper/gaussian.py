@@ -22,10 +22,11 @@ from fairveil.encoders import Gaussian, Signature
 from fairveil.encoders.gaussian import GaussianEncoder
 from fairveil.information import knn_mutual_information, mixed_mutual_information
 from fairveil.objectives import AugmentedLagrangian, Distortion, LogLoss, Loss
-from fairveil.objectives.bounds import Bounds
+from fairveil.objectives.bounds import Bounds, Limits
 from fairveil.paper.results import Figure, Page, Profile, Store, Table
 from fairveil.theory import gaussian as theory
 from fairveil.training import Problem, Target, Training, play
+from fairveil.training.confidence_bound import Verification
 
 PRIORS = (0.5, 0.75)
 BUDGETS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -138,7 +139,8 @@ def learn(
     )
     train, test = (rows.take(torch.arange(*span)) for span in ((0, TRAIN_ROWS), (TRAIN_ROWS, TRAIN_ROWS + TEST_ROWS)))
     # The mechanism's distortion is known from its parameters, so no safety margin is needed.
-    outcome = play(problem, train, test, held_out=10**12, z=0.0, seeds=Seeds(seed), device=torch.device("cpu"),
+    exact = Verification(rows=10**12, confidence=0.5, limits=(Limits(math.inf, math.inf),))
+    outcome = play(problem, train, test, verification=exact, seeds=Seeds(seed), device=torch.device("cpu"),
                    show_progress=progress)  # fmt: skip
     encoder = outcome.encoder
     assert isinstance(encoder, GaussianEncoder)

@@ -5,14 +5,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import optimize, stats
+from torch import Tensor
 
 from fairveil._utils.weights import effective_rows, normalised
+from fairveil.objectives.bounds import Limits
+from fairveil.objectives.distortion import UNITS
 
-#: With fewer held-out rows nothing is claimed: the bound is the largest distortion the schema allows. With fewer
-#: changed rows the asymptotic bound is not used alone.
+#: With fewer held-out rows nothing is claimed: the bound is the largest distortion, or infinite.
 FEWEST_ROWS = 30
+#: The same where nothing limits the distortion of a row: in fewer rows, rare large changes may be missed.
+FEWEST_UNLIMITED = 1000
 #: Releases of every held-out row that are averaged: the mean stays the same, but the bound is not widened by the
 #: randomness of a single draw.
 DRAWS = 8
@@ -26,7 +31,9 @@ class Achieved:
     exceed; None if there is none. parts: the same for categorical and continuous columns. lost: the part of both that
     is spent on rows that keep their categories and bins, averaged over all fitted rows: the draw within bins, numbers
     outside the schema's ranges, and categories it does not list. changed: the share of rows in which a category or a
-    bin changed; None if it was not counted.
+    bin changed; None if it was not counted. measure: the distortion's name, a key of
+    `fairveil.objectives.distortion.UNITS`. asymptotic: whether the bound is asymptotic, as for squares, or needs no
+    assumption about the distribution.
     """
 
     mean: float
@@ -37,6 +44,13 @@ class Achieved:
     parts: dict[str, "Achieved"] = field(default_factory=dict)
     lost: float = 0.0
     changed: float | None = None
+    measure: str = "custom"
+    asymptotic: bool = False
+
+    @property
+    def unit(self) -> str:
+        """What a distortion of 1 amounts to."""
+        return UNITS[self.measure]
 
     @property
     def met(self) -> bool:
@@ -53,6 +67,9 @@ class Achieved:
             "confidence": self.confidence,
             "lost": self.lost,
             "changed": self.changed,
+            "measure": self.measure,
+            "unit": self.unit,
+            "asymptotic": self.asymptotic,
         }
         plain["upper"] = self.upper if math.isfinite(self.upper) else None
         plain["parts"] = {name: part.to_dict() for name, part in self.parts.items()}
@@ -71,49 +88,144 @@ class Achieved:
         share = optional["changed"]
         if rows < 0 or not 0 < numbers["confidence"] < 1 or (share is not None and not 0 <= share <= 1):
             raise ValueError("a bound must hold a number of rows, and shares between 0 and 1")
+        measure, asymptotic = values["measure"], values["asymptotic"]
+        if not isinstance(measure, str) or measure not in UNITS or not isinstance(asymptotic, bool):
+            raise ValueError("a bound must name its measure")
         parts = {str(name): cls.from_dict(part) for name, part in values["parts"].items()}
         return cls(numbers["mean"], math.inf if optional["upper"] is None else optional["upper"], optional["bound"],
-                   rows, numbers["confidence"], parts, numbers["lost"], optional["changed"])  # fmt: skip
+                   rows, numbers["confidence"], parts, numbers["lost"], share, measure, asymptotic)  # fmt: skip
 
 
 def _is_finite(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
+@dataclass(frozen=True)
+class Verification:
+    """How means over held-out rows will be bounded, so that training can aim inside the budget by as much.
+
+    rows: their (effective) number. confidence: of each bound. limits: of each bound.
+    """
+
+    rows: float
+    confidence: float
+    limits: tuple[Limits, ...]
+
+    def margin(self, mean: Tensor, spread: Tensor, more: float = 0.0) -> Tensor:
+        """By about how much a bound will exceed the mean, plus `more` standard errors: (members, constraints).
+
+        mean, spread: mean and standard deviation of the rows, (members, constraints).
+        """
+        z = float(stats.norm.ppf(self.confidence))
+        unseen = unseen_share(self.rows, self.confidence)
+        exact = [math.isfinite(limits.largest) and not limits.by_squares for limits in self.limits]
+        most = mean.new_tensor([limits.largest if own else 0.0
+                                for limits, own in zip(self.limits, exact, strict=True)])  # fmt: skip
+        guard = mean.new_tensor([0.0 if own or not math.isfinite(limits.single) else unseen * limits.single
+                                 for limits, own in zip(self.limits, exact, strict=True)])  # fmt: skip
+        # Gaffke's bound adds one row of the largest value.
+        beyond = (most - mean).clamp_min(0.0) / self.rows
+        error = spread / math.sqrt(self.rows)
+        return beyond + guard + z * torch.hypot(error, beyond) + more * error
+
+
+def bound_on_mean(
+    values: NDArray[np.float64], confidence: float, limits: Limits, weights: NDArray[np.float64] | None = None
+) -> float:
+    """Upper confidence bound on a mean: free of assumptions if all values are limited, otherwise asymptotic."""
+    if limits.by_squares:
+        return min(asymptotic_bound(values, confidence, limits.single, weights), limits.largest)
+    return upper_bound(values, confidence, limits.largest, weights)
+
+
+def unseen_share(rows: float, confidence: float) -> float:
+    """The largest share of rows of which a sample may show none, at this confidence."""
+    return float(1.0 - (1.0 - confidence) ** (1.0 / rows))
+
+
 def upper_bound(
     values: NDArray[np.float64],
     confidence: float,
     largest: float = math.inf,
-    floor: float = 0.0,
     weights: NDArray[np.float64] | None = None,
 ) -> float:
-    """Upper confidence bound on a mean of distortions, which are at least 0 and at most `largest`.
+    """Upper confidence bound on a mean of values that are at most `largest`.
 
-    Uses Hall's (1992) transformation of Student's t. Distortions are skewed (most rows change little, a few a lot), so
-    the plain t bound is too low; the transformation removes that error to first order. The bound is asymptotic; its
-    coverage is tested by simulation on such distributions. It requires observed changes: with fewer than 30 rows
-    nothing is claimed beyond `largest`, and with fewer than 30 changed rows the bound is at least the exact
-    (Clopper-Pearson) bound on the share of changed rows times `largest`. A row is changed if its value exceeds `floor`:
-    for losses, which are rarely 0, the loss of a good prediction.
+    Gaffke's bound: the quantile of the mean under random (Dirichlet) weights of the observed values and of `largest`,
+    which stands for what the sample did not show. It assumes nothing about the distribution, not even that large values
+    have been observed. For values of two kinds it is the exact (Clopper-Pearson) bound, for many rows it approaches
+    the usual one. That it is valid in general is a conjecture without a known counterexample; its coverage is tested by
+    simulation. With fewer than 30 rows, or without a finite `largest`, nothing is claimed.
 
-    weights: how many rows of the population each one stands for. The bound is then on the weighted mean, a ratio, with
-    the deviation of its linear part; rows and changed rows are counted by Kish's effective number.
+    weights: how many rows of the population each one stands for. The bound is then on the weighted mean; rows are
+    counted by Kish's effective number.
 
     >>> round(upper_bound(np.repeat([0.0, 1.0], [90, 10]), 0.95, largest=1.0), 3)
     0.164
     """
-    weight = np.ones(len(values)) if weights is None else normalised(weights)
-    n = effective_rows(weight, len(values))
-    if n < FEWEST_ROWS:
+    n = effective_rows(weights, len(values))
+    if n < FEWEST_ROWS or not math.isfinite(largest):
         return largest
-    kept = values <= floor
-    changed = n * float(weight[~kept].sum()) / len(values)
-    rare = 0.0
-    if min(changed, float(np.sum(~kept))) < FEWEST_ROWS:
-        share = float(stats.beta.ppf(confidence, changed + 1, n - changed)) if changed < n else 1.0
-        rare = share * largest + (float(np.average(values[kept], weights=weight[kept])) if kept.any() else 0.0)
+    mass = np.full(len(values), 1.0) if weights is None else normalised(weights) * n / len(values)
+    points, place = np.unique(np.append(np.minimum(values, largest), largest), return_inverse=True)
+    mass = np.bincount(place, np.append(mass, 1.0)).astype(np.float64)
+    if len(points) == 1:
+        return largest
+    if len(points) == 2:
+        return float(points[0] + (points[1] - points[0]) * stats.beta.ppf(confidence, mass[1], mass[0]))
+    mean = float(np.average(points, weights=mass))
+    error = float(np.sqrt((mass * (points - mean) ** 2).sum()) / mass.sum())
+    return float(optimize.brentq(lambda t: _chance_above(points - t, mass) - (1.0 - confidence),
+                                 mean + 1e-3 * error, largest - 1e-9 * (largest - mean)))  # fmt: skip
+
+
+def _chance_above(points: NDArray[np.float64], mass: NDArray[np.float64]) -> float:
+    """The probability that a sum of `points`, weighted by independent Gamma(mass) variables, exceeds 0.
+
+    By the saddlepoint approximation of Lugannani and Rice; its error is far below that of the confidence level. The
+    mean of the sum must be below 0, and the largest point above.
+    """
+    low, high = 0.0, 1.0 / float(points.max())
+    tilt = min(-float((mass * points).sum() / (mass * points**2).sum()), 0.5 * high)
+    for _ in range(100):  # Newton's method for the root of the derivative, kept inside a shrinking interval
+        ratio = points / (1.0 - tilt * points)
+        slope, curvature = float((mass * ratio).sum()), float((mass * ratio**2).sum())
+        low, high = (low, tilt) if slope > 0 else (tilt, high)
+        before, tilt = tilt, tilt - slope / curvature
+        if not low < tilt < high:
+            tilt = 0.5 * (low + high)
+        if abs(tilt - before) <= 1e-10 * high:
+            break
+    ratio = points / (1.0 - tilt * points)
+    exponent = -float((mass * np.log1p(-tilt * points)).sum())
+    signed_root, slope = math.sqrt(max(-2.0 * exponent, 0.0)), tilt * math.sqrt(float((mass * ratio**2).sum()))
+    if signed_root < 1e-4:
+        return 0.5
+    return float(stats.norm.sf(signed_root) + stats.norm.pdf(signed_root) * (1.0 / slope - 1.0 / signed_root))
+
+
+def asymptotic_bound(
+    values: NDArray[np.float64],
+    confidence: float,
+    single: float = math.inf,
+    weights: NDArray[np.float64] | None = None,
+) -> float:
+    """Upper confidence bound on a mean of values whose largest one is unknown or far beyond any that occurs.
+
+    Hall's (1992) transformation of Student's t, which removes the error due to skewness to first order; plus what
+    changes that the sample does not show could cost: the largest share of rows of which a sample may show none, times
+    `single`, the largest change of a single column. It assumes that rows which change in many columns at once by far
+    more than those observed do not occur. Without a finite `single` it needs `FEWEST_UNLIMITED` rows, with it
+    `FEWEST_ROWS`; otherwise nothing is claimed.
+    """
+    n = effective_rows(weights, len(values))
+    limited = math.isfinite(single)
+    if n < (FEWEST_ROWS if limited else FEWEST_UNLIMITED):
+        return math.inf
+    weight = np.ones(len(values)) if weights is None else normalised(weights)
     mean = float(np.average(values, weights=weight))
-    return min(max(_hall_bound(mean + weight * (values - mean), confidence), rare), largest)
+    guard = unseen_share(n, confidence) * single if limited else 0.0
+    return _hall_bound(mean + weight * (values - mean), confidence) + guard
 
 
 def _hall_bound(values: NDArray[np.float64], confidence: float) -> float:

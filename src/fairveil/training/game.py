@@ -13,6 +13,7 @@ from fairveil.data.rows import Rows
 from fairveil.encoders import Encoder, build_encoder
 from fairveil.objectives import ConstraintState, Mistakes
 from fairveil.objectives.released import ReleasedBatch
+from fairveil.training.confidence_bound import Verification
 from fairveil.training.history import Round
 from fairveil.training.panel import Opponent, Panel
 from fairveil.training.problem import Problem
@@ -171,7 +172,7 @@ class Game:
         return encoder.requires_grad_(False).eval()
 
     @torch.no_grad()
-    def judge(self, rows: Rows, familiar: Rows, held_out: float, z: float, seconds: float) -> None:
+    def judge(self, rows: Rows, familiar: Rows, verification: Verification, seconds: float) -> None:
         """Evaluate the averaged encoders on validation rows; store each member's latest feasible one.
 
         familiar: training rows, on which the same encoders are evaluated for comparison.
@@ -191,7 +192,7 @@ class Game:
         leak = advantages_of(self.problem, found).amax(dim=1)
         self._refuse_divergence(mean, leak)
         bound = self.problem.bounds.values.to(self.device)
-        excess = (mean + z * spread / math.sqrt(held_out) - bound).clamp_min(0.0).amax(dim=1)
+        excess = (mean + verification.margin(mean, spread) - bound).clamp_min(0.0).amax(dim=1)
         mature = self.step >= self.problem.training.select_after * self.problem.training.steps
         chosen = ((excess == 0) | (excess < self.least_excess)) & mature
         self.least_excess = torch.where(chosen, excess, self.least_excess)
@@ -244,10 +245,10 @@ class Game:
                 "learning_rate or adversary_learning_rate in training=Training(...)."
             )
 
-    def aim(self, held_out: float, z: float) -> Tensor:
+    def aim(self, verification: Verification) -> Tensor:
         """A target slightly inside the bound, so that the held-out confidence bound will most likely meet it too."""
         bound = self.problem.bounds.values.to(self.device)
-        margin = (z + _SAFETY) * self.spread / math.sqrt(held_out)
+        margin = verification.margin(bound, self.spread, _SAFETY)
         return torch.maximum(bound - margin - self.optimism, _LOWEST_AIM * bound)
 
 

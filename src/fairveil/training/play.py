@@ -12,6 +12,7 @@ from fairveil._utils.randomness import Seeds
 from fairveil.data.rows import Rows
 from fairveil.encoders import Encoder, WarmStart
 from fairveil.training.checkpoint import load_checkpoint, save_checkpoint
+from fairveil.training.confidence_bound import Verification
 from fairveil.training.game import Game
 from fairveil.training.history import History
 from fairveil.training.problem import Problem
@@ -33,25 +34,23 @@ def play(
     train: Rows,
     validation: Rows,
     *,
-    held_out: float,
-    z: float,
+    verification: Verification,
     seeds: Seeds,
     device: torch.device,
     show_progress: bool = False,
 ) -> Outcome:
     """Play the game to its end and return each member's chosen encoder.
 
-    held_out, z: the (effective) number of rows that will verify the distortion, and the normal quantile of their
-    confidence bound; they determine how far inside the bound training aims. With `training.checkpoint`, the state is
-    saved after the warm start, after every round and at intervals between, and an interrupted game resumes exactly
-    where it stopped.
+    verification: how the distortion will be bounded, which determines how far inside the bound training aims. With
+    `training.checkpoint`, the state is saved after the warm start, after every round and at intervals between, and an
+    interrupted game resumes exactly where it stopped.
     """
     game = Game(problem, seeds, device)
     train, validation = train.to(device), validation.to(device)
     familiar = train.take(torch.arange(min(len(train), len(validation)), device=device)).unweighted()
     training = problem.training
     checkpoint = None if training.checkpoint is None else Path(training.checkpoint)
-    fingerprint = _fingerprint(problem, train, validation, (held_out, z), seeds)
+    fingerprint = _fingerprint(problem, train, validation, verification, seeds)
     if checkpoint is not None and checkpoint.exists():
         load_checkpoint(game, checkpoint, fingerprint)
     else:
@@ -69,11 +68,11 @@ def play(
             index = game.restart_due()
             if index is not None:
                 game.restart(index)
-            game.turn(train, game.aim(held_out, z))
+            game.turn(train, game.aim(verification))
             game.step += 1
             note = ""
             if game.step in evaluated_at:
-                game.judge(evaluated, familiar, held_out, z, before + time.monotonic() - start)
+                game.judge(evaluated, familiar, verification, before + time.monotonic() - start)
                 note = _note(game)
             if checkpoint is not None and (note or time.monotonic() - saved > _SAVED_EVERY):
                 save_checkpoint(game, checkpoint, fingerprint)
@@ -103,9 +102,7 @@ def _note(game: Game) -> str:
     return f"{feasible} of {len(last)} within the budget"
 
 
-def _fingerprint(
-    problem: Problem, train: Rows, validation: Rows, verification: tuple[float, float], seeds: Seeds
-) -> str:
+def _fingerprint(problem: Problem, train: Rows, validation: Rows, verification: Verification, seeds: Seeds) -> str:
     """Identifies a game, so that a checkpoint is not resumed with other data or settings."""
     digest = hashlib.sha256()
     for rows in (train, validation):

@@ -84,8 +84,8 @@ class Transport(Architecture):
             names = ", ".join(repr(layout.numbers[i].name) for i in layout.free)
             return f"draws numbers by bins, and {names} has none. Give it bins in the schema, or use 'feedforward'."
         if distortion is not None and not distortion.is_linear:
-            return ("needs a distortion that adds up over columns and numbers with bins: 'auto', 'hamming' or "
-                    "'squared'. Use 'feedforward' with others.")  # fmt: skip
+            return ("needs a distortion that adds up over columns and numbers with bins: 'auto', 'ranks', "
+                    "'squared' or 'hamming'. Use 'feedforward' with others.")  # fmt: skip
         return None
 
     def build(self, signature: Signature, members: int) -> "TransportEncoder":
