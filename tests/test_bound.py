@@ -10,7 +10,8 @@ from scipy import stats
 
 from fairveil.objectives.bounds import Limits
 from fairveil.objectives.distortion import UNITS
-from fairveil.training.confidence_bound import Achieved, Verification, asymptotic_bound, bound_on_mean, upper_bound
+from fairveil.training.confidence_bound import Achieved, asymptotic_bound, bound_on_mean, upper_bound
+from fairveil.training.verification import Verification
 
 
 def changed_columns(generator, n):
@@ -109,7 +110,7 @@ def test_the_bound_is_the_quantile_of_random_weights():
 
 
 def test_the_bound_costs_little_on_many_rows():
-    """On 4,900 rows, values like those of a release of Adult: within 3 % of the mean, and little above the usual one."""
+    """On 4,900 rows, values like those of a release of Adult: within 3 % of the mean, and near the usual bound."""
     generator = np.random.default_rng(0)
     values = generator.binomial(8, 0.12, 4900) + generator.exponential(0.2, 4900)
     margin = upper_bound(values, 0.95, 25.0) - values.mean()

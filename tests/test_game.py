@@ -19,9 +19,9 @@ from fairveil.objectives import AugmentedLagrangian, Distortion, LogLoss
 from fairveil.objectives.bounds import Bounds
 from fairveil.theory import gaussian
 from fairveil.training import Problem, Target
-from fairveil.training.confidence_bound import Verification
 from fairveil.training.game import Game
 from fairveil.training.steps import strongest
+from fairveil.training.verification import Verification
 from helpers import people
 
 

@@ -35,6 +35,10 @@ class ClippedWarning(UserWarning):
     """Numbers outside the schema's range were clipped before encoding."""
 
 
+class CollapseWarning(UserWarning):
+    """Some columns of a release hold few of the values they had."""
+
+
 def _listing(problems: Sequence[str]) -> str:
     if len(problems) == 1:
         return problems[0]

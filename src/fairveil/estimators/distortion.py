@@ -9,6 +9,7 @@ from torch import Tensor
 from fairveil._utils.errors import BudgetNotMet
 from fairveil._utils.randomness import Seeds
 from fairveil.data.images import rows_at_once, unpack
+from fairveil.data.marginals import Marginals
 from fairveil.data.rows import Rows
 from fairveil.estimators.inputs import Prepared
 from fairveil.objectives import Distortion
@@ -99,10 +100,15 @@ def measure(
     """
     generator = seeds.torch()
     draws, changed = [], []
+    layout = veil.schema.layout
+    compared = layout.shape is None and veil.encoder.signature.sampled
+    before = Marginals.of(layout, rows.x, rows.weight) if compared else None
+    after: float | np.ndarray = 0.0
     for _ in range(DRAWS):
         release = _as_written(veil, rows, original, generator)
+        after = after + Marginals.of(layout, release.values, rows.weight).counts if compared else after
         draws.append(distortion.realised(release, unpack(original)).double() - floor.rows)
-        changed.append(_changed(release.values, unpack(rows.x), veil.schema.layout.grouped))
+        changed.append(_changed(release.values, unpack(rows.x), layout.grouped))
     parts = torch.stack(draws).mean(dim=0)
     lost = floor.mean.tolist()
     limits = distortion.limits()
@@ -118,7 +124,8 @@ def measure(
                         share if name == "total" else None, distortion.measure, limits[name].by_squares)  # fmt: skip
 
     kinds = {kind: achieved(parts[:, i], kind, lost[i], {}) for i, kind in enumerate(KINDS)}
-    return achieved(parts.sum(dim=1), "total", sum(lost), kinds)
+    drift = () if before is None else before.drift(np.asarray(after))
+    return replace(achieved(parts.sum(dim=1), "total", sum(lost), kinds), columns=drift)
 
 
 def _as_written(veil: Veil, rows: Rows, original: Tensor, generator: torch.Generator) -> ReleasedBatch:

@@ -2,19 +2,22 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from fairveil._utils.errors import BudgetNotMet, BudgetWarning, InputError, must_be
+from fairveil._utils.errors import BudgetNotMet, BudgetWarning, CollapseWarning, InputError, must_be
 from fairveil.auditing import Certificate
 from fairveil.auditing.certificate import certify_from
 from fairveil.data.batch import AnySchema, Batch, check_types
 from fairveil.data.frames import read_columns
 from fairveil.data.images import is_images, read_image_batch
+from fairveil.data.marginals import collapse_message, largest_drift
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import HandleUnknown
 from fairveil.data.weights import read_weights
@@ -56,8 +59,8 @@ class FairEncoder(TableTransformer):
     ----------
     budget : float or dict
         D, the bound on the mean distortion of a row; or {"categorical": ..., "continuous": ...}, one for each kind.
-        With the default distortion it is the expected number of changed categorical values plus the squared change of
-        the numbers in units of their standard deviation.
+        With the default distortion a changed category costs 1, and replacing all values of a column of numbers by
+        its median costs 1 per row on average (at most about 2 for a single value without ties, 4 with many).
     architecture : str, Architecture, module or callable
         "auto", or the name or configuration of an encoder. `Transport` moves complete records towards one group of S,
         along optimal matchings; it needs sees_sensitive=True, a discrete S, and numbers with bins. `FeedForward` is the
@@ -68,7 +71,11 @@ class FairEncoder(TableTransformer):
         two large groups, the autoencoder for large images, and otherwise the feed-forward network.
     loss : {"log", "squared", "zero_one"} or AlphaLoss
         The adversary's loss. "squared" is for a continuous S.
-    distortion : {"auto", "hamming", "squared", "cross_entropy"} or callable(released, original)
+    distortion : {"auto", "ranks", "squared", "hamming", "cross_entropy"} or callable(released, original)
+        "ranks": changed categories, and for numbers a bounded distance between their ranks, free of scale and tails.
+        "squared": changed categories, and squared changes of numbers in units of their standard deviation. "auto":
+        "ranks" for numbers with bins, "squared" for others (images, encoders with a codebook or additive noise), and
+        the cross-entropy for soft releases. `distortion_.unit` says what 1 amounts to.
     constraint : {"augmented_lagrangian", "penalty"}, AugmentedLagrangian or Penalty
     sees_sensitive : bool
         Whether the encoder sees S in addition to X, in `fit` and in `transform`.
@@ -104,7 +111,9 @@ class FairEncoder(TableTransformer):
     history_ : History
         The course of training.
     distortion_ : Achieved
-        Mean distortion of held-out rows as released, and its upper confidence bound.
+        Mean distortion of held-out rows as released, its upper confidence bound, and its unit.
+    drift_ : DataFrame
+        How the distribution of each column changes. `fit` warns of columns that collapse.
     fitted_rows_ : array of bool
         Which rows of X the encoder was fitted on; the others are the held-out rows (and those of weight 0). Only after
         `fit`, not in a veil file. An audit needs it: `fairveil.audit(released, S, encoder_rows=encoder.fitted_rows_)`.
@@ -177,6 +186,8 @@ class FairEncoder(TableTransformer):
             raise BudgetNotMet(unmet_message(trained.achieved))
         if not trained.achieved.met:
             warnings.warn(unmet_message(trained.achieved), BudgetWarning, stacklevel=2)
+        if message := collapse_message(trained.achieved.columns):
+            warnings.warn(message, CollapseWarning, stacklevel=2)
         return self._adopt(trained)
 
     def _train(
@@ -268,6 +279,7 @@ class FairEncoder(TableTransformer):
     def _point(self) -> dict[str, Any]:
         """The row of this fitted encoder in a frontier."""
         achieved = self.distortion_
+        moved = largest_drift(achieved.columns)
         return {
             "distortion": achieved.mean,
             "upper": achieved.upper,
@@ -276,7 +288,22 @@ class FairEncoder(TableTransformer):
             "held_out_rows": achieved.rows,
             "met": achieved.met,
             "advantage": self.history_.advantage,
+            "unit": achieved.unit,
+            "largest_drift": None if moved is None else moved.total_variation,
+            "drifted_column": None if moved is None else moved.column,
+            "collapsed": ", ".join(drift.column for drift in achieved.columns if drift.collapsed),
         }
+
+    @property
+    def drift_(self) -> pd.DataFrame:
+        """How the distribution of each column changes, on held-out rows: one row per encoded column.
+
+        Columns: `column`, `total_variation` (of categories or bins), `ks` (numbers only), `distinct_before` and
+        `distinct_after` (categories or bins that occur), `entropy_kept`, and `collapsed`, whether less than half of the
+        entropy is left. Empty for images.
+        """
+        check_is_fitted(self, "veil_")
+        return pd.DataFrame([{**asdict(drift), "collapsed": drift.collapsed} for drift in self.distortion_.columns])
 
     @property
     def schema_(self) -> AnySchema:

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fairveil._utils.errors import BudgetNotMet, BudgetWarning, InputError, must_be
+from fairveil._utils.errors import BudgetNotMet, BudgetWarning, CollapseWarning, InputError, must_be
 from fairveil.estimators.classifier import FairClassifier
 from fairveil.estimators.encoder import FairEncoder
 from fairveil.estimators.inputs import Budget
@@ -41,7 +41,9 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     points_ : DataFrame
         One row per budget and seed: the achieved value, its upper bound, whether the budget is met, and the training
-        adversaries' gain over guessing on validation rows (which is not a measure of leakage).
+        adversaries' gain over guessing on validation rows (which is not a measure of leakage). For encoders also the
+        unit of the distortion, the column whose distribution moved most and by how much (total variation), and the
+        columns that collapse to few values.
     estimators_ : list
         The fitted estimators, in the order of `points_`.
 
@@ -81,6 +83,12 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             for (budget, number), single in zip(members, estimators, strict=True)
         ])  # fmt: skip
         self._tell_unmet(points)
+        if "collapsed" in points and (points["collapsed"] != "").any():
+            found = points[points["collapsed"] != ""]
+            names = sorted({name for each in found["collapsed"] for name in each.split(", ")})
+            warnings.warn(f"Columns collapse to few values at budgets {found['budget'].drop_duplicates().tolist()}: "
+                          f"{', '.join(names[:10])}. See points_ and drift_ of each estimator.",
+                          CollapseWarning, stacklevel=2)  # fmt: skip
         self.estimators_: list[Any] = estimators
         self.points_ = points
         for name in ("n_features_in_", "feature_names_in_", "classes_"):

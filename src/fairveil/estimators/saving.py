@@ -10,16 +10,17 @@ from fairveil._utils.errors import VeilFileError
 from fairveil.encoders import ClassifierHead
 from fairveil.estimators.classifier import FairClassifier
 from fairveil.estimators.encoder import FairEncoder
-from fairveil.estimators.parameters import checked_parameters, plain_parameters
+from fairveil.estimators.parameters import CUSTOM, checked_parameters, plain_parameters
 from fairveil.estimators.training import Trained
+from fairveil.objectives import make_distortion
 from fairveil.training import History
 from fairveil.training.confidence_bound import Achieved
 from fairveil.veil import Veil
 from fairveil.veil.archive import read_archive, write_archive
 
 _FORMATS: dict[str, type[FairEncoder] | type[FairClassifier]] = {
-    "fairveil-veil-3": FairEncoder,
-    "fairveil-classifier-3": FairClassifier,
+    "fairveil-veil-4": FairEncoder,
+    "fairveil-classifier-4": FairClassifier,
 }
 
 
@@ -61,13 +62,23 @@ def load(path: str | Path) -> Any:
         elif not _agree(estimator, veil):
             raise ValueError("its parameters contradict its encoder")
         bounded = "loss" if isinstance(estimator, FairClassifier) else "distortion"
-        trained = Trained(veil, Achieved.from_dict(manifest[bounded]), history)
+        achieved = Achieved.from_dict(manifest[bounded])
+        if isinstance(estimator, FairEncoder) and achieved.measure != _measure(estimator, veil):
+            raise ValueError("its distortion is measured in another unit than its parameters say")
+        trained = Trained(veil, achieved, history)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
         raise VeilFileError(f"{name} has a manifest that cannot be read ({type(error).__name__}).") from None
     estimator.n_features_in_ = len(veil.schema.columns) or veil.schema.layout.width
     if features:
         estimator.feature_names_in_ = np.asarray(features, dtype=object)
     return estimator._adopt(trained)
+
+
+def _measure(estimator: FairEncoder, veil: Veil) -> str:
+    """The measure of distortion that an encoder's parameters imply."""
+    if estimator.distortion == CUSTOM or callable(estimator.distortion):
+        return CUSTOM
+    return make_distortion(estimator.distortion, veil.schema.layout, estimator.release).measure
 
 
 def _agree(estimator: FairEncoder, veil: Veil) -> bool:

@@ -19,7 +19,8 @@ from fairveil.estimators.inputs import Prepared, pick_device, seed_from
 from fairveil.objectives import Constraint, Distortion, Loss, PredictionLoss, make_constraint
 from fairveil.objectives.bounds import Bounds
 from fairveil.training import History, Problem, Training, play
-from fairveil.training.confidence_bound import Achieved, Verification
+from fairveil.training.confidence_bound import Achieved
+from fairveil.training.verification import Verification
 from fairveil.veil import Veil, take_member
 
 

@@ -26,7 +26,7 @@ from fairveil.objectives.bounds import Bounds, Limits
 from fairveil.paper.results import Figure, Page, Profile, Store, Table
 from fairveil.theory import gaussian as theory
 from fairveil.training import Problem, Target, Training, play
-from fairveil.training.confidence_bound import Verification
+from fairveil.training.verification import Verification
 
 PRIORS = (0.5, 0.75)
 BUDGETS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)

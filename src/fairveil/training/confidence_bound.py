@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy import optimize, stats
-from torch import Tensor
 
 from fairveil._utils.weights import effective_rows, normalised
+from fairveil.data.marginals import ColumnDrift
 from fairveil.objectives.bounds import Limits
 from fairveil.objectives.distortion import UNITS
 
@@ -33,7 +32,7 @@ class Achieved:
     outside the schema's ranges, and categories it does not list. changed: the share of rows in which a category or a
     bin changed; None if it was not counted. measure: the distortion's name, a key of
     `fairveil.objectives.distortion.UNITS`. asymptotic: whether the bound is asymptotic, as for squares, or needs no
-    assumption about the distribution.
+    assumption about the distribution. columns: how the distribution of each column changed; empty for images.
     """
 
     mean: float
@@ -46,6 +45,7 @@ class Achieved:
     changed: float | None = None
     measure: str = "custom"
     asymptotic: bool = False
+    columns: tuple[ColumnDrift, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -70,6 +70,7 @@ class Achieved:
             "measure": self.measure,
             "unit": self.unit,
             "asymptotic": self.asymptotic,
+            "columns": [drift.to_dict() for drift in self.columns],
         }
         plain["upper"] = self.upper if math.isfinite(self.upper) else None
         plain["parts"] = {name: part.to_dict() for name, part in self.parts.items()}
@@ -92,41 +93,14 @@ class Achieved:
         if not isinstance(measure, str) or measure not in UNITS or not isinstance(asymptotic, bool):
             raise ValueError("a bound must name its measure")
         parts = {str(name): cls.from_dict(part) for name, part in values["parts"].items()}
+        columns = tuple(map(ColumnDrift.from_dict, values["columns"]))
         return cls(numbers["mean"], math.inf if optional["upper"] is None else optional["upper"], optional["bound"],
-                   rows, numbers["confidence"], parts, numbers["lost"], share, measure, asymptotic)  # fmt: skip
+                   rows, numbers["confidence"], parts, numbers["lost"], share, measure, asymptotic,
+                   columns)  # fmt: skip
 
 
 def _is_finite(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-@dataclass(frozen=True)
-class Verification:
-    """How means over held-out rows will be bounded, so that training can aim inside the budget by as much.
-
-    rows: their (effective) number. confidence: of each bound. limits: of each bound.
-    """
-
-    rows: float
-    confidence: float
-    limits: tuple[Limits, ...]
-
-    def margin(self, mean: Tensor, spread: Tensor, more: float = 0.0) -> Tensor:
-        """By about how much a bound will exceed the mean, plus `more` standard errors: (members, constraints).
-
-        mean, spread: mean and standard deviation of the rows, (members, constraints).
-        """
-        z = float(stats.norm.ppf(self.confidence))
-        unseen = unseen_share(self.rows, self.confidence)
-        exact = [math.isfinite(limits.largest) and not limits.by_squares for limits in self.limits]
-        most = mean.new_tensor([limits.largest if own else 0.0
-                                for limits, own in zip(self.limits, exact, strict=True)])  # fmt: skip
-        guard = mean.new_tensor([0.0 if own or not math.isfinite(limits.single) else unseen * limits.single
-                                 for limits, own in zip(self.limits, exact, strict=True)])  # fmt: skip
-        # Gaffke's bound adds one row of the largest value.
-        beyond = (most - mean).clamp_min(0.0) / self.rows
-        error = spread / math.sqrt(self.rows)
-        return beyond + guard + z * torch.hypot(error, beyond) + more * error
 
 
 def bound_on_mean(

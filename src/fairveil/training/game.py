@@ -13,11 +13,11 @@ from fairveil.data.rows import Rows
 from fairveil.encoders import Encoder, build_encoder
 from fairveil.objectives import ConstraintState, Mistakes
 from fairveil.objectives.released import ReleasedBatch
-from fairveil.training.confidence_bound import Verification
 from fairveil.training.history import Round
 from fairveil.training.panel import Opponent, Panel
 from fairveil.training.problem import Problem
 from fairveil.training.steps import EncoderAim, Look, advantages_of, distortion_of, encoder_aim, panel_losses
+from fairveil.training.verification import Verification
 
 #: Safety margin of training below the bound, in standard errors of the held-out mean, beyond the confidence bound.
 _SAFETY = 2.0

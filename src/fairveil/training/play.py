@@ -12,10 +12,10 @@ from fairveil._utils.randomness import Seeds
 from fairveil.data.rows import Rows
 from fairveil.encoders import Encoder, WarmStart
 from fairveil.training.checkpoint import load_checkpoint, save_checkpoint
-from fairveil.training.confidence_bound import Verification
 from fairveil.training.game import Game
 from fairveil.training.history import History
 from fairveil.training.problem import Problem
+from fairveil.training.verification import Verification
 
 #: Maximum seconds between checkpoints if rounds are long.
 _SAVED_EVERY = 300.0

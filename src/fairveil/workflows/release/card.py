@@ -42,10 +42,13 @@ _SHAPE: dict[str, Any] = {
         "images": (str, type(None)), "order": str, "randomness": str, "person": (str, type(None)),
         "formulas_neutralised": (str, type(None)), "numbers_moved_into_range": dict, "warnings": [str],
         "contradicts_the_veil": [str], "presence": (str, type(None)),
+        "drift": [{"column": str, "total_variation": _NUMBER, "ks": (int, float, type(None)), "distinct_before": int,
+                   "distinct_after": int, "entropy_kept": _NUMBER}],
     },
     "veil": {
         "sha256": str, "hides": [str], "sees_sensitive": bool, "architecture": str, "budget": (int, float, dict),
-        "held_out": {"mean": _NUMBER, "upper": (int, float, type(None)), "confidence": _NUMBER, "rows": int},
+        "held_out": {"mean": _NUMBER, "upper": (int, float, type(None)), "confidence": _NUMBER, "rows": int,
+                     "unit": str, "asymptotic": bool},
     },
     "distortion": {"total": (int, float, type(None)), "rows_measured": int},
     "earlier_releases": {"count": int, "overlap": _NUMBER, "together": (dict, type(None))},
@@ -95,6 +98,7 @@ def make_card(
             "warnings": list(told.warnings),
             "contradicts_the_veil": list(told.contradictions),
             "presence": told.presence,
+            "drift": [drift.to_dict() for drift in told.drift] if tellable else [],
         },
         "veil": {
             "sha256": veil_sha256,
@@ -225,9 +229,9 @@ def card_text(card: dict[str, Any]) -> str:
           for text in release["contradicts_the_veil"]),
         "## What was done",
         "",
-        f"- Budget (bound on the mean distortion of a row): {_md(_budget(veil['budget']))}.",
+        f"- Budget (bound on the mean distortion of a row): {_md(_budget(veil['budget']))}. 1 is {_md(held['unit'])}.",
         f"- Held out in fitting: {held['mean']:.4g}, at most {_bound(held)} with confidence {held['confidence']:.3g} "
-        f"({held['rows']:,} rows).",
+        f"({held['rows']:,} rows{', by an asymptotic bound' if held['asymptotic'] else ''}).",
         f"- In this file, as written: {_number(measured['total'])} ({measured['rows_measured']:,} rows measured).",
         f"- Encoder: {_md(veil['architecture'])}, {'sees S' if veil['sees_sensitive'] else 'does not see S'}. "
         f"Row order: {_md(release['order'])}. Randomness: {_md(release['randomness'])}.",
@@ -246,6 +250,22 @@ def card_text(card: dict[str, Any]) -> str:
     if release["columns"]:
         lines += ["", "| column | role | kind |", "|---|---|---|"]
         lines += [f"| {_md(c['name'])} | {_md(c['role'])} | {_md(c['kind'])} |" for c in release["columns"]]
+    if release["drift"]:
+        lines += [
+            "",
+            "## How the columns changed",
+            "",
+            "Distributions of categories, and of numbers in bins.",
+            "",
+            "| column | total variation | KS | values before | after | entropy kept |",
+            "|---|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {_md(d['column'])} | {d['total_variation']:.3f} | "
+            f"{'' if d['ks'] is None else format(d['ks'], '.3f')} | "
+            f"{d['distinct_before']} | {d['distinct_after']} | {100 * d['entropy_kept']:.0f} % |"
+            for d in release["drift"]
+        ]  # fmt: skip
     lines += ["", "## What attackers found", ""]
     lines.append(_md(card["audit"]["verdict"]) if card["audit"] else "Not audited yet: `fairveil audit`.")
     lines += ["", "## What presence and absence tell", ""]

@@ -16,6 +16,7 @@ from fairveil._utils.atomic import sha256_of
 from fairveil._utils.errors import InputError
 from fairveil._utils.randomness import ByteSource, KeyedStream, SystemRandom, new_secret, whole_number_bytes
 from fairveil.data.columns import shown
+from fairveil.data.marginals import ColumnDrift
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import Codec, EncodedRows
 from fairveil.estimators import FairEncoder, load
@@ -30,7 +31,7 @@ _COPIES = 8
 _MOST_BATCH, _LEAST_BATCH = 65_536, 1024
 _MOST_BUCKETS = 1024
 #: Unfinished work of another format cannot be resumed.
-PLAN_FORMAT = 3
+PLAN_FORMAT = 4
 #: Releases of fewer rows need a confirmation; below the second number, figures of single rows are not reported.
 FEWEST_RELEASED, FEWEST_TOLD = 50, 200
 #: A release is refused if it has less than this share of its veil's stated distortion or changed rows.
@@ -71,14 +72,16 @@ class ReleaseSummary:
 
     distortion: the mean over all rows as written, by kind of column; empty if it cannot be measured. floor: for few
     rows, the part of it that does not depend on the draw. changed: the share of rows in which a category or a bin
-    changed. original: a keyed digest of the input rows in their order. warnings: for the curator. contradictions: where
-    the release contradicts its veil. presence: what matching rows tell about people; None if not measured.
+    changed. drift: how the distribution of each column of a table changed. original: a keyed digest of the input rows
+    in their order. warnings: for the curator. contradictions: where the release contradicts its veil. presence: what
+    matching rows tell about people; None if not measured.
     """
 
     rows: int = 0
     distortion: dict[str, float] = field(default_factory=dict)
     floor: dict[str, float] = field(default_factory=dict)
     changed: float | None = None
+    drift: tuple[ColumnDrift, ...] = ()
     original: str = ""
     sha256: str = ""
     neutralised: int = 0

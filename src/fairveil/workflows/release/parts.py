@@ -2,14 +2,18 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import torch
 
 from fairveil._utils.errors import InputError
+from fairveil.data.layout import Layout
+from fairveil.data.marginals import Marginals, collapse_message
 from fairveil.objectives.distortion import KINDS
-from fairveil.workflows.release.job import Options, ReleaseSummary, random_source
+from fairveil.workflows.release.job import FEWEST_TOLD, Options, ReleaseSummary, random_source
 from fairveil.workflows.release.sketch import Sketch, tells_rows_apart
 
 #: The position of a released row in the input; stored only in parts.
@@ -40,16 +44,20 @@ def metadata_of(part: pa.ipc.RecordBatchFileReader) -> dict[bytes, bytes]:
     return dict(part.schema.metadata or {})
 
 
-def summarise(paths: list[Path], release: str, batch_rows: int) -> tuple[ReleaseSummary, Sketch]:
+def summarise(paths: list[Path], release: str, batch_rows: int, layout: Layout) -> tuple[ReleaseSummary, Sketch]:
     """Combine the metadata of all parts; each must belong to this release, at its index, with all its rows once."""
     told, sketch, sums = ReleaseSummary(), Sketch.empty(), np.zeros(2 * len(KINDS) + 2)
     digest, repeats = np.zeros(2, dtype=np.uint64), set()
+    marginals = Marginals.of(layout, torch.zeros(0, layout.width))
+    before, after = marginals.counts.copy(), marginals.counts.copy()
     for index, path in enumerate(paths):
         metadata = metadata_of(open_part(path))
         try:
             right = metadata[b"release"] == release.encode() and int(metadata[b"index"]) == index
             rows = int(metadata[b"rows"])
             sums += np.frombuffer(metadata[b"distortion"], dtype=np.float64)
+            before += np.frombuffer(metadata[b"before"], dtype=np.float64)
+            after += np.frombuffer(metadata[b"after"], dtype=np.float64)
             digest += np.frombuffer(metadata[b"rows_digest"], dtype=np.uint64)
             hashes = np.frombuffer(metadata[b"sketch"], dtype=np.uint64)
             counts = np.frombuffer(metadata[b"counts"], dtype=np.int64)
@@ -69,6 +77,9 @@ def summarise(paths: list[Path], release: str, batch_rows: int) -> tuple[Release
         told.distortion = dict(zip(KINDS, (kinds / counted).tolist(), strict=True))
         told.floor = dict(zip(KINDS, (floor / counted).tolist(), strict=True))
     told.changed = float(changed / told.rows)
+    told.drift = replace(marginals, counts=before).drift(after)
+    if told.rows >= FEWEST_TOLD and (message := collapse_message(told.drift)):
+        told.warnings.append(message)
     told.warnings += [
         f"Column {name!r} is passed on, and many rows share its values. If it identifies people, several draws of a "
         f"person reveal more than a single one: pass --person {name}." for name in sorted(repeats)

@@ -31,6 +31,7 @@ from fairveil._utils.atomic import replacing, sha256_of
 from fairveil._utils.errors import ClippedWarning, InputError
 from fairveil._utils.progress import progress
 from fairveil._utils.randomness import ByteSource, RowStream, whole_number_bytes
+from fairveil.data.marginals import Marginals
 from fairveil.data.table_codec import EncodedRows
 from fairveil.objectives.distortion import KINDS
 from fairveil.objectives.released import ReleasedBatch
@@ -279,6 +280,8 @@ def _draw_part(
         "rows": str(table.num_rows),
         "rows_digest": ordered_digest(identities, start).tobytes(),
         "distortion": _measured(job, rows, values).tobytes(),
+        "before": Marginals.of(job.schema.layout, rows.x).counts.tobytes(),
+        "after": Marginals.of(job.schema.layout, values).counts.tobytes(),
         "sketch": sketch.hashes.tobytes(),
         "counts": sketch.counts.tobytes(),
         "clipped": json.dumps(_clipped(job, table)),
@@ -342,7 +345,7 @@ def _gather(release: TableRelease, before_naming: BeforeNaming, digest: str) -> 
     """The second pass: write bucket after bucket in random order, then update the ledger, then rename."""
     job, ledger = release.job, release.ledger
     paths = sorted(release.folder.glob("part-*.arrow"))
-    told, sketch = summarise(paths, release.name, job.batch_rows)
+    told, sketch = summarise(paths, release.name, job.batch_rows, job.schema.layout)
     refuse_contradictions(told, job.encoder, job.options)
     suffix = job.target.suffix.lower()
     finished = release.folder / f"finished{suffix}"
