@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 2
 # Plots are drawn without a screen.
 export MPLBACKEND := Agg
 
-.PHONY: run test check bench adult theory audit ablation compare reproduce peers stress clean
+.PHONY: run test check bench adult tables theory audit ablation compare reproduce peers stress clean
 
 run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored table, show what attackers find
 	$(BIN)/fairveil demo --output results
@@ -25,6 +25,9 @@ bench: $(VENV)/.installed  ## training and transform against the rate of a matri
 
 adult: $(VENV)/.installed  ## the claims on UCI Adult: three seeds, both cases, twenty budgets (about two hours)
 	$(BIN)/python benchmarks/adult.py
+
+tables: $(VENV)/.installed  ## heavy tails, five public tables, few rows, many columns
+	$(BIN)/python benchmarks/tables.py
 
 theory: $(VENV)/.installed  ## learned encoders against exact optima, k-NN information against exact values
 	$(BIN)/fairveil reproduce gaussian

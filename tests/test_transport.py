@@ -361,12 +361,18 @@ def test_auto_takes_feedforward_where_rows_cannot_be_moved(discrete):
     frame, s, _ = discrete
     X, S, y = people(1600)
 
+    reasons = []
+
     def chosen(X, s, y=None, **settings):
         encoder = FairEncoder(900.0, training=SHORT, verbose=False, random_state=0, **settings)
-        return encoder.fit(X, y, sensitive_features=s).veil_.encoder.architecture.name
+        encoder.fit(X, y, sensitive_features=s)
+        reasons.append(encoder.architecture_reason_)
+        return encoder.architecture_.name
 
-    assert chosen(frame.iloc[:3000], s.iloc[:3000], sees_sensitive=True) == "transport"
-    assert chosen(frame.iloc[:600], s.iloc[:600], sees_sensitive=True) == "feedforward"  # too few
+    assert chosen(frame.iloc[:1000], s.iloc[:1000], sees_sensitive=True) == "transport"
+    assert "two groups of at least 100 rows" in reasons[-1]
+    assert chosen(frame.iloc[:150], s.iloc[:150], sees_sensitive=True) == "feedforward"  # too few
+    assert "rows; transport needs 100" in reasons[-1]
     assert chosen(frame, s) == "feedforward"  # S is not seen
     assert chosen(X, S["region"], sees_sensitive=True) == "feedforward"  # three groups
     assert chosen(X, S["sex"], y, sees_sensitive=True, target_weight=1.0) == "transport"  # a task changes nothing

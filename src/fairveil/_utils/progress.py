@@ -36,6 +36,12 @@ def progress(total: int, title: str, enabled: bool = True, unit: str = "steps") 
         yield _plain_lines(total, title, unit)
 
 
+def say(text: str, enabled: bool = True) -> None:
+    """One line on standard error, beside the progress."""
+    if enabled:
+        print(text, file=sys.stderr, flush=True)
+
+
 def _plain_lines(total: int, title: str, unit: str) -> Reporter:
     start = last = time.monotonic()
     first: int | None = None

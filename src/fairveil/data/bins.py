@@ -6,29 +6,43 @@ import numpy as np
 
 #: A number is released by drawing one of about this many bins (twice that for a heavy tail), then a point within it.
 MOST_BINS = 64
+#: Bins of all columns of a wide table together; a column keeps at least the second number.
+_MOST_OF_ALL, _LEAST_BINS = 6144, 16
 #: A value held by at least this share of the rows gets a bin of its own, so that spikes are preserved.
 _SPIKE = 0.002
-#: Bins are split until drawing within them costs at most this share of the variance.
+#: Bins are split until drawing within them costs at most this share of the variance (more where there are fewer bins).
 _BIN_COST = 0.01
 
 
-def bin_starts(values: np.ndarray, lower: float, grid: float, fewest: int) -> tuple[float, ...]:
-    """Where bins begin: one per spike, others near quantiles rounded to round numbers, wide ones split again."""
+def most_bins(columns: int) -> int:
+    """How many bins a number of a table with this many columns may have: fewer in wide tables.
+
+    >>> most_bins(15), most_bins(300)
+    (64, 20)
+    """
+    return max(_LEAST_BINS, min(MOST_BINS, _MOST_OF_ALL // max(columns, 1)))
+
+
+def bin_starts(values: np.ndarray, lower: float, grid: float, fewest: int, most: int = MOST_BINS) -> tuple[float, ...]:
+    """Where bins begin: one per spike, others near quantiles rounded to round numbers, wide ones split again.
+
+    most: about how many, twice that for a heavy tail.
+    """
     steps, counts = np.unique(np.round((values - lower) / grid).astype(np.int64), return_counts=True)
     common = counts >= fewest
-    if len(steps) <= MOST_BINS // 2 and 2 * counts[common].sum() >= counts.sum():
+    if len(steps) <= most // 2 and 2 * counts[common].sum() >= counts.sum():
         starts = _gaps_closed(steps[common])
     else:
         spiky = counts >= max(fewest, _SPIKE * len(values))
-        spikes = steps[spiky][np.argsort(-counts[spiky], kind="stable")][: MOST_BINS // 4]
+        spikes = steps[spiky][np.argsort(-counts[spiky], kind="stable")][: most // 4]
         rest = np.repeat(steps, np.where(np.isin(steps, spikes), 0, counts))
-        levels = np.linspace(0.0, 1.0, MOST_BINS // 2 if len(rest) else 0)
+        levels = np.linspace(0.0, 1.0, most // 2 if len(rest) else 0)
         cuts = np.quantile(rest, levels, method="nearest") if len(rest) else levels
         cuts = _round_cuts(cuts, lower / grid) if fewest > 1 else cuts
         fixed = np.unique(np.concatenate([[0], spikes, spikes + 1]).astype(np.int64))
         starts = np.unique(np.concatenate([fixed, cuts]).astype(np.int64))
         starts = _without_small(starts[starts <= steps[-1]], fixed, steps, counts, fewest)
-        starts = _cut_wide_bins(starts, steps, counts, fewest)
+        starts = _cut_wide_bins(starts, steps, counts, fewest, most)
     return tuple(tidy(lower + float(s) * grid, grid) for s in starts)
 
 
@@ -67,14 +81,15 @@ def _without_small(
         starts = np.delete(starts, joined[0])
 
 
-def _cut_wide_bins(starts: np.ndarray, steps: np.ndarray, counts: np.ndarray, fewest: int) -> np.ndarray:
+def _cut_wide_bins(starts: np.ndarray, steps: np.ndarray, counts: np.ndarray, fewest: int, most: int) -> np.ndarray:
     """Halve the bin whose uniform draw costs most, until the total cost is small or the number of bins is reached.
 
     A heavy tail puts few rows into a bin that spans most of the range: drawing there would exceed any budget.
     """
     total = float(np.average((steps - np.average(steps, weights=counts)) ** 2, weights=counts))
+    allowed = _BIN_COST * (MOST_BINS / most) ** 2 * total * counts.sum()
     whole = np.zeros(0, dtype=np.int64)  # starts of bins that cannot be cut without isolating a few rows
-    while len(starts) < 2 * MOST_BINS:
+    while len(starts) < 2 * most:
         ends = np.append(starts[1:], steps[-1] + 1)
         owner = np.searchsorted(starts, steps, side="right") - 1
         rows = np.bincount(owner, counts, len(starts))
@@ -82,7 +97,7 @@ def _cut_wide_bins(starts: np.ndarray, steps: np.ndarray, counts: np.ndarray, fe
         spread = np.bincount(owner, counts * (steps - centre[owner]) ** 2, len(starts))
         cost = spread + rows * ((ends - starts) ** 2 - 1) / 12
         can_be_cut = (ends - starts > 1) & ~np.isin(starts, whole)
-        if not can_be_cut.any() or cost[can_be_cut].sum() <= _BIN_COST * total * counts.sum():
+        if not can_be_cut.any() or cost[can_be_cut].sum() <= allowed:
             break
         worst = int(np.argmax(np.where(can_be_cut, cost, -1.0)))
         inside = owner == worst

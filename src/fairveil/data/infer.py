@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairveil.data.bins import bin_shares, bin_starts, tidy
+from fairveil.data.bins import MOST_BINS, bin_shares, bin_starts, tidy
 from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Column, Role, family_of
 from fairveil.data.frames import missing_mask
 from fairveil.data.types import steps_of
@@ -32,11 +32,12 @@ def infer_column(
     coded: bool = False,
     fewest: int = FEWEST,
     type_: str | None = None,
+    most: int = MOST_BINS,
 ) -> tuple[Column, list[str]]:
     """Describe one column, and list what makes it unusable (empty if nothing does).
 
     coded: the caller stores the column as categories, so its numbers are labels. fewest: see `Schema.infer`. type_: the
-    original type of numbers that represent dates, times or decimals.
+    original type of numbers that represent dates, times or decimals. most: about how many bins a number may have.
     """
     missing = missing_mask(values)
     family = family_of(values.type)
@@ -50,7 +51,7 @@ def infer_column(
         return plain, [f"Column {name!r} holds no values. Give it the role 'drop'."]
     present = values.filter(pa.array(~missing))
     if family == "number" and not coded:
-        return _infer_number(plain, present.to_numpy(), pa.types.is_floating(values.type), scale, fewest)
+        return _infer_number(plain, present.to_numpy(), pa.types.is_floating(values.type), scale, fewest, most)
     return _infer_categories(plain, present, fewest)
 
 
@@ -74,7 +75,7 @@ def _infer_categories(column: Column, present: pa.ChunkedArray, fewest: int) -> 
 
 
 def _infer_number(
-    column: Column, values: np.ndarray, floating: bool, scale: Literal["std", "range"], fewest: int
+    column: Column, values: np.ndarray, floating: bool, scale: Literal["std", "range"], fewest: int, most: int
 ) -> tuple[Column, list[str]]:
     values = values.astype(np.float64)
     if not np.isfinite(values).all():
@@ -105,12 +106,12 @@ def _infer_number(
     lower, upper = math.floor(lower / low_unit) * low_unit, math.ceil(upper / high_unit) * high_unit
     lower, upper = tidy(lower, grid), tidy(upper, grid)
     if fewest > 1 and len(raw) >= 2 * fewest:
-        lower, upper = _wider(raw, lower, upper, grid, fewest, base)
+        lower, upper = _wider(raw, lower, upper, grid, fewest, base, most)
     values = np.clip(raw, lower, upper)
     spread = float(values.std()) if scale == "std" else upper - lower
     middle = float(np.median(values))
     centre = lower if scale == "range" else middle if fewest <= 1 else _rounded(middle, grid, spread, base)
-    starts = bin_starts(values, lower, grid, fewest)
+    starts = bin_starts(values, lower, grid, fewest, most)
     return (
         replace(
             column,
@@ -142,7 +143,7 @@ def power_of_ten(size: float, base: float = 1.0) -> float:
 
 
 def _wider(
-    values: np.ndarray, lower: float, upper: float, grid: float, fewest: int, base: float
+    values: np.ndarray, lower: float, upper: float, grid: float, fewest: int, base: float, most: int
 ) -> tuple[float, float]:
     """The range, widened if clipping the few rows outside it would cost much.
 
@@ -157,15 +158,15 @@ def _wider(
     steps = np.array([0.05, 0.1, 0.2, 0.3, 0.5]) * (upper - lower)
     uppers = [upper, *(np.ceil((upper + steps[upper + steps < values.max() + unit]) / unit) * unit)]
     lowers = [lower, *(np.floor((lower - steps[lower - steps > values.min() - unit]) / unit) * unit)]
-    upper = float(min(uppers, key=lambda end: _loss(values, lower, float(end), grid, fewest)))
-    lower = float(min(lowers, key=lambda end: _loss(values, float(end), upper, grid, fewest)))
+    upper = float(min(uppers, key=lambda end: _loss(values, lower, float(end), grid, fewest, most)))
+    lower = float(min(lowers, key=lambda end: _loss(values, float(end), upper, grid, fewest, most)))
     return tidy(lower, grid), tidy(upper, grid)
 
 
-def _loss(values: np.ndarray, lower: float, upper: float, grid: float, fewest: int) -> float:
+def _loss(values: np.ndarray, lower: float, upper: float, grid: float, fewest: int, most: int) -> float:
     """The squared cost of clipping to this range and drawing within its bins."""
     inside = np.clip(values, lower, upper)
-    starts = np.asarray(bin_starts(inside, lower, grid, fewest))
+    starts = np.asarray(bin_starts(inside, lower, grid, fewest, most))
     lows, highs = starts, np.append(starts[1:] - grid, upper)
     bins = np.searchsorted(starts, inside + 0.5 * grid, side="right") - 1
     middles, widths = ((lows + highs) / 2)[bins], (highs - lows)[bins]

@@ -11,6 +11,7 @@ import numpy as np
 
 from fairveil._utils.atomic import write_atomic
 from fairveil._utils.errors import InputError
+from fairveil.data.bins import most_bins
 from fairveil.data.columns import FEWEST, Column, Role, shown
 from fairveil.data.dependencies import Dependency, Link, find_dependencies
 from fairveil.data.frames import Table, read_table
@@ -102,7 +103,8 @@ class Schema:
             coded = name in table.coded
             role = roles.get(name, "encode")
             kind = type_name(table.types[name]) if name in table.types else None
-            column, problem = infer_column(name, table.arrow[name], role, scale, coded=coded, fewest=fewest, type_=kind)
+            column, problem = infer_column(name, table.arrow[name], role, scale, coded=coded, fewest=fewest, type_=kind,
+                                           most=most_bins(len(table.names)))  # fmt: skip
             columns.append(column)
             problems += problem
         if problems:

@@ -61,7 +61,7 @@ class Architecture:
 
     #: Its name for `architecture=` and in veil files.
     name: ClassVar[str] = ""
-    #: Default `Training` settings for this encoder; the caller's settings take precedence.
+    #: Default `Training` settings for this encoder; see `defaults`.
     training: ClassVar[Mapping[str, Any]] = {}
     #: Whether a caller may choose it for a `FairEncoder`.
     selectable: ClassVar[bool] = True
@@ -74,6 +74,10 @@ class Architecture:
     def uses_bins(self) -> bool:
         """Whether numbers are released by drawing one of a few bins. Otherwise the schema has no bins."""
         return True
+
+    def defaults(self, layout: Layout) -> Mapping[str, Any]:
+        """Default `Training` settings for rows of this layout; the caller's settings take precedence."""
+        return self.training
 
     def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
         """Why this encoder cannot be used here, and what to do instead; None if it can."""

@@ -1,18 +1,23 @@
 """The paper's feed-forward decorrelator (FNND): the row, optionally S, and input noise through a dense network."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from fairveil.data.layout import Layout
 from fairveil.encoders.architecture import Architecture, Signature, check_sizes
 from fairveil.encoders.base import NetworkEncoder, with_sensitive
 from fairveil.encoders.heads import Noise, head_width
 from fairveil.encoders.layers import BatchedMLP, initialise
 from fairveil.encoders.reconstruction import learn_to_reconstruct
 from fairveil.encoders.warm_start import WarmStart
+
+#: Tables with more slots than this are wide.
+_WIDE = 1500
+_OF_WIDE_TABLES = {"steps": 500, "batch_size": 256, "adversary_steps": 2, "adversary_hidden": ((128, 128),)}
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,10 @@ class FeedForward(Architecture):
 
     def __post_init__(self) -> None:
         check_sizes(self, hidden=1, noise_dim=0)
+
+    def defaults(self, layout: Layout) -> Mapping[str, Any]:
+        """Fewer and smaller steps for wide tables, whose cost is that of the first and last layers."""
+        return _OF_WIDE_TABLES if layout.shape is None and layout.width > _WIDE else self.training
 
     def build(self, signature: Signature, members: int) -> "FeedForwardEncoder":
         """The network."""

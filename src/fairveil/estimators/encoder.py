@@ -12,6 +12,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from fairveil._utils.errors import BudgetNotMet, BudgetWarning, CollapseWarning, InputError, must_be
+from fairveil._utils.progress import say
 from fairveil.auditing import Certificate
 from fairveil.auditing.certificate import certify_from
 from fairveil.data.batch import AnySchema, Batch, check_types
@@ -67,8 +68,9 @@ class FairEncoder(TableTransformer):
         paper's network. `Partition` releases one of `n_cells` records, with separate borders between them for each
         group of S: for many groups and many numbers. `Matrix` is a channel over a small alphabet, which can be
         certified. `Gaussian` adds noise to numbers. For images: `FeedForward`, `TransposedConv`, `NoisyAutoencoder`. A
-        module, or a callable f(inputs, outputs) that returns one, is your own network. "auto" uses transport if S has
-        two large groups, the autoencoder for large images, and otherwise the feed-forward network.
+        module, or a callable f(inputs, outputs) that returns one, is your own network. "auto" uses transport if the
+        encoder sees S and S has two groups of at least 100 rows, the autoencoder for large images, and otherwise the
+        feed-forward network; `architecture_reason_` says why.
     loss : {"log", "squared", "zero_one"} or AlphaLoss
         The adversary's loss. "squared" is for a continuous S.
     distortion : {"auto", "ranks", "squared", "hamming", "cross_entropy"} or callable(released, original)
@@ -108,6 +110,8 @@ class FairEncoder(TableTransformer):
         The frozen encoder with its schema.
     schema_ : Schema
         The schema of the fitted table.
+    architecture_, architecture_reason_ : Architecture, str
+        The encoder, and why it was chosen (not stored in files).
     history_ : History
         The course of training.
     distortion_ : Achieved
@@ -209,10 +213,13 @@ class FairEncoder(TableTransformer):
         sensitive = prepared.sensitive
         seen = 0 if prepared.rows.sensitive is None else sensitive.width
         signature = Signature(layout, self.release, seen, sensitive.discrete)
+        self.architecture_reason_ = "chosen by the caller"
         if architecture is None:
-            architecture = choose_architecture(signature, distortion, _group_sizes(prepared))
+            choice = choose_architecture(signature, distortion, _group_sizes(prepared))
+            architecture, self.architecture_reason_ = choice.architecture, choice.reason
+            say(f"Encoder: {architecture.name}, because {choice.reason}.", settings.show_progress)
         check_architecture(architecture, signature, distortion)
-        training = settings.training.completed(architecture.training)
+        training = settings.training.completed(architecture.defaults(layout))
         floor = Floor.of(prepared, distortion)
         if self.unmet == "raise":
             refuse_unreachable(prepared, distortion, bounds, floor, held_out_rows(len(prepared.rows), training))
@@ -293,6 +300,12 @@ class FairEncoder(TableTransformer):
             "drifted_column": None if moved is None else moved.column,
             "collapsed": ", ".join(drift.column for drift in achieved.columns if drift.collapsed),
         }
+
+    @property
+    def architecture_(self) -> Architecture:
+        """The encoder's configuration; for `architecture="auto"`, the one that was chosen."""
+        check_is_fitted(self, "veil_")
+        return self.veil_.encoder.architecture
 
     @property
     def drift_(self) -> pd.DataFrame:

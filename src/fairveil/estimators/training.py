@@ -92,7 +92,7 @@ def train(
     measure: Measure,
 ) -> list[Trained]:
     """Train one member for each row of `bounds`, all in one game. numbers: each member's seed number."""
-    training = settings.training.completed(architecture.training)
+    training = settings.training.completed(architecture.defaults(signature.layout))
     parts = split_rows(len(prepared.rows), training, settings.seeds.child("split"))
     rows = prepared.rows.take(parts.train)
     problem = Problem(

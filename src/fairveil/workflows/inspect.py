@@ -12,6 +12,7 @@ import yaml
 
 from fairveil._utils.atomic import refuse_special
 from fairveil._utils.errors import InputError
+from fairveil.data.bins import most_bins
 from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Column, family_of, shown
 from fairveil.data.dependencies import Dependency, find_dependencies
 from fairveil.data.frames import missing_mask, plain_column
@@ -123,7 +124,7 @@ def inspect_rows(source: TableFile, table: pa.Table, rows: int, sensitive: Seque
     secret = _classes(table.select(list(sensitive))) if sensitive else None
     majority = None if secret is None else float(np.bincount(secret).max() / len(secret))
     found = tuple(
-        _inspect_column(name, table[name], types.get(name), name in sensitive, secret, majority)
+        _inspect_column(name, table[name], types.get(name), name in sensitive, secret, majority, len(source.names))
         for name in table.column_names
     )
     nested = {name: f"no role yet. Values of the type {kind} cannot be censored: 'drop'."
@@ -145,6 +146,7 @@ def _inspect_column(
     is_sensitive: bool,
     secret: np.ndarray | None,
     majority: float | None,
+    columns: int,
 ) -> Found:
     gone = missing_mask(values)
     distinct = int(pc.count_distinct(values).as_py()) if family_of(values.type) else 0
@@ -154,7 +156,7 @@ def _inspect_column(
         column, _ = infer_column(name, values, "sensitive", type_=type_)
         column, told = _with_groups(column, values)
         return Found(column, distinct, share, None, told)
-    column, problems = infer_column(name, values, "encode", type_=type_)
+    column, problems = infer_column(name, values, "encode", type_=type_, most=most_bins(columns))
     notes = []
     undecided = bool(problems)
     if problems:

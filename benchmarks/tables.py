@@ -1,0 +1,193 @@
+"""Tables other than Adult: heavy tails, five public tables, few rows, many columns. `make tables`.
+
+python benchmarks/tables.py heavy    lognormal, Pareto and zero-inflated columns and one extreme row: ten seeds of `fit`
+                                     with the defaults, and the distortion of the file as written
+python benchmarks/tables.py budgets  twenty budgets from 0.1 to 6 on each of the five tables: none may be broken on test
+                                     rows or on the file
+python benchmarks/tables.py small    1,000 rows of each table: transport beside feed-forward, with drift and AUC
+python benchmarks/tables.py collapse the five tables at budgets of 0.5, 1.5 and 2.5, S not seen: columns that collapse
+python benchmarks/tables.py wide     3,000 rows of 300 numbers, and of 75 and 150: seconds of a fit with the defaults
+
+The five tables are read from the data home (FAIRVEIL_DATA, folder `tables`); those that are absent are left out.
+"""
+
+import os
+import resource
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from common import run_parts
+from fairveil import BudgetNotMet, CollapseWarning, FairEncoder, FairFrontier, Schema
+from fairveil.auditing import probe
+from fairveil.datasets.base import DATA_HOME
+from fairveil.workflows import release_file
+from fairveil.workflows.release.job import Options
+
+TWENTY = [float(b) for b in np.round(np.geomspace(0.1, 6.0, 20), 3)]
+
+
+@dataclass(frozen=True)
+class Public:
+    """One of the five tables: its file, the sensitive column, columns left out, and whether all codes are classes."""
+
+    file: str
+    sensitive: str
+    drop: tuple[str, ...] = ()
+    coded: bool = False
+
+    def read(self) -> tuple[pd.DataFrame, pd.Series] | None:
+        path = Path(os.environ.get(DATA_HOME, "")) / "tables" / self.file
+        if not path.is_file():
+            print(f"{self.file} is absent")
+            return None
+        frame = pd.read_csv(path, dtype=str if self.coded else None).drop(columns=list(self.drop))
+        return frame.drop(columns=self.sensitive), frame[self.sensitive].astype(str)
+
+
+FIVE = {
+    # The survey's weights and the area code identify more than they describe.
+    "acs2019": Public("acs2019_national.csv.gz", "SEX", ("PUMA", "PWGTP", "WGTP")),
+    "dutch": Public("dutch.csv.gz", "sex", coded=True),
+    "bank": Public("bank-full.csv.gz", "marital"),
+    "law": Public("law_school_clean.csv.gz", "race"),
+    "credit": Public("credit-card-clients.csv.gz", "SEX"),
+}
+
+
+def heavy_tails(rows: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
+    """A table of heavy tails in which S shows in every column, and whose first row is extreme."""
+    generator = np.random.default_rng(seed)
+    s = generator.integers(0, 2, rows)
+    frame = pd.DataFrame({
+        "income": np.exp(1.5 * generator.normal(size=rows) + 0.5 * s).round(2),
+        "claim": (generator.pareto(1.1, rows) * (1 + s)).round(3),
+        "visits": np.where(generator.random(rows) < 0.7 - 0.2 * s, 0, generator.negative_binomial(1, 0.2, rows)),
+        "town": generator.choice(["north", "south", "east"], rows, p=[0.5, 0.3, 0.2]),
+    })  # fmt: skip
+    frame.loc[0, ["income", "claim", "visits"]] = [1e7, 1e9, 20_000]
+    return frame, pd.Series(np.where(s == 1, "b", "a"), name="group")
+
+
+def on_file(encoder: FairEncoder, x: pd.DataFrame, s: pd.Series) -> float:
+    """The distortion of a release written to a file, as its card states it (rounded to a hundredth)."""
+    with tempfile.TemporaryDirectory() as folder:
+        table, veil, out = (Path(folder) / name for name in ("in.parquet", "s.veil", "out.parquet"))
+        x.assign(**{s.name: s}).to_parquet(table)
+        encoder.save(veil)
+        return float(release_file(table, veil, out, Options(show_progress=False))["distortion"]["total"])
+
+
+def heavy() -> None:
+    print("\n## Heavy tails: `fit` with the defaults, ten seeds\n")
+    for rows, budget in ((1500, 1.0), (6000, 0.6)):
+        for sees in (True, False):
+            kept = 0
+            for seed in range(10):
+                x, s = heavy_tails(rows, seed)
+                try:
+                    encoder = FairEncoder(budget, sees_sensitive=sees, sensitive_columns=[s.name], random_state=seed,
+                                          verbose=False).fit(x.assign(**{s.name: s}))  # fmt: skip
+                except BudgetNotMet as error:
+                    print(f"{rows} rows, seed {seed}: {error}")
+                    continue
+                written = on_file(encoder, x, s)
+                kept += written <= budget
+                print(f"{rows} rows, budget {budget}, sees S {sees}, seed {seed}: held out {encoder.distortion_.mean:.3f} "
+                      f"(at most {encoder.distortion_.upper:.3f}), file {written:.2f}", flush=True)  # fmt: skip
+            print(f"{rows} rows, budget {budget}, sees S {sees}: {kept} of 10 fitted and kept\n", flush=True)
+
+
+def budgets() -> None:
+    for name, public in FIVE.items():
+        if (found := public.read()) is None:
+            continue
+        x, s = found
+        test = np.arange(len(x)) % 3 == 2
+        frontier = FairFrontier(
+            FairEncoder(sees_sensitive=True, sensitive_columns=[s.name], handle_unknown="most_frequent", unmet="warn",
+                        random_state=0, verbose=False), TWENTY,
+        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            frontier.fit(x[~test].assign(**{s.name: s[~test]}))
+        broken = unmet = 0
+        for budget, encoder in zip(TWENTY, frontier.estimators_, strict=True):
+            if not encoder.distortion_.met:
+                unmet += 1
+                continue
+            written = on_file(encoder, x[test].reset_index(drop=True), s[test].reset_index(drop=True))
+            broken += written > budget
+            print(f"{name} {budget:8.3f}  held out {encoder.distortion_.mean:.4f} (at most "
+                  f"{encoder.distortion_.upper:.4f})  test rows, file {written:.2f}")  # fmt: skip
+        print(f"{name}: {broken} of 20 budgets broken, {unmet} not met by fit\n", flush=True)
+
+
+def small() -> None:
+    print("\n## 1,000 rows: AUC from the fitted rows and from new ones, drift of the held-out rows\n")
+    rows = []
+    for name, public in FIVE.items():
+        if (found := public.read()) is None or found[1].nunique() != 2:
+            continue
+        for seed in range(2):
+            order = np.random.default_rng(seed).permutation(len(found[0]))
+            x, s = (part.iloc[order].reset_index(drop=True) for part in found)
+            for architecture in ("transport", "feedforward"):
+                rows.append({"table": name, "seed": seed, "encoder": architecture, **_judged(x, s, architecture, seed)})
+                print(rows[-1], flush=True)
+    print(pd.DataFrame(rows).round(3).to_string(index=False))
+
+
+def _judged(x: pd.DataFrame, s: pd.Series, architecture: str, seed: int) -> dict[str, object]:
+    encoder = FairEncoder(1.5, architecture=architecture, sees_sensitive=True, handle_unknown="most_frequent",
+                          unmet="warn", random_state=seed, verbose=False)  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        encoder.fit(x[:1000], sensitive_features=s[:1000])
+        parts = {k: (encoder.transform(x[k], sensitive_features=s[k]), s[k].to_numpy())
+                 for k in (slice(0, 1000), slice(1000, 2000), slice(2000, 5000))}  # fmt: skip
+    fitted, new, test = parts.values()
+    drift = encoder.drift_
+    return {"met": encoder.distortion_.met, "distortion": encoder.distortion_.mean,
+            "AUC fitted": probe(*fitted, *test).auc.value, "AUC new": probe(*new, *test).auc.value,
+            "KS": drift["ks"].astype(float).max(), "TV": drift["total_variation"].max(),
+            "collapsed": ", ".join(drift.loc[drift["collapsed"], "column"])}  # fmt: skip
+
+
+def collapse() -> None:
+    print("\n## Columns that collapse, S not seen\n")
+    for name, public in FIVE.items():
+        if (found := public.read()) is None:
+            continue
+        x, s = (part[:6000] for part in found)
+        for distortion in ("ranks", "squared"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", CollapseWarning)
+                frontier = FairFrontier(
+                    FairEncoder(distortion=distortion, unmet="warn", random_state=0, verbose=False), [0.5, 1.5, 2.5]
+                ).fit(x, sensitive_features=s)
+            shown = frontier.points_[["budget", "distortion", "largest_drift", "drifted_column", "collapsed"]]
+            print(f"{name}, {distortion}\n{shown.round(3).to_string(index=False)}\n", flush=True)
+
+
+def wide() -> None:
+    print("\n## 3,000 rows of many numbers, default settings\n")
+    for columns in (75, 150, 300):
+        generator = np.random.default_rng(0)
+        s = generator.integers(0, 2, 3000)
+        shift = 0.3 * s[:, None] * (generator.random(columns) < 0.2)
+        x = pd.DataFrame(generator.normal(size=(3000, columns)) + shift, columns=[f"x{i}" for i in range(columns)])
+        start, used = time.monotonic(), time.process_time()
+        encoder = FairEncoder(columns / 10, unmet="warn", random_state=0, verbose=False).fit(x, sensitive_features=s)
+        print(f"{columns} columns, {Schema.infer(x).layout.width} slots: {time.monotonic() - start:.0f} s, "
+              f"{time.process_time() - used:.0f} s of processor time, distortion {encoder.distortion_.mean:.2f} of "
+              f"{columns / 10:g}, {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    run_parts(__doc__, {"heavy": heavy, "budgets": budgets, "small": small, "collapse": collapse, "wide": wide})
