@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from common import run_parts
-from fairveil import BudgetNotMet, CollapseWarning, FairEncoder, FairFrontier, Schema
+from fairveil import BudgetNotMet, CollapseWarning, FairEncoder, FairFrontier
 from fairveil.auditing import probe
 from fairveil.datasets.base import DATA_HOME
 from fairveil.workflows import release_file
@@ -98,8 +98,9 @@ def heavy() -> None:
                     continue
                 written = on_file(encoder, x, s)
                 kept += written <= budget
-                print(f"{rows} rows, budget {budget}, sees S {sees}, seed {seed}: held out {encoder.distortion_.mean:.3f} "
-                      f"(at most {encoder.distortion_.upper:.3f}), file {written:.2f}", flush=True)  # fmt: skip
+                held = encoder.distortion_
+                print(f"{rows} rows, budget {budget}, sees S {sees}, seed {seed}: held out {held.mean:.3f} (at most "
+                      f"{held.upper:.3f}), file {written:.2f}", flush=True)  # fmt: skip
             print(f"{rows} rows, budget {budget}, sees S {sees}: {kept} of 10 fitted and kept\n", flush=True)
 
 
@@ -184,9 +185,10 @@ def wide() -> None:
         x = pd.DataFrame(generator.normal(size=(3000, columns)) + shift, columns=[f"x{i}" for i in range(columns)])
         start, used = time.monotonic(), time.process_time()
         encoder = FairEncoder(columns / 10, unmet="warn", random_state=0, verbose=False).fit(x, sensitive_features=s)
-        print(f"{columns} columns, {Schema.infer(x).layout.width} slots: {time.monotonic() - start:.0f} s, "
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(f"{columns} columns, {encoder.schema_.layout.width} slots: {time.monotonic() - start:.0f} s, "
               f"{time.process_time() - used:.0f} s of processor time, distortion {encoder.distortion_.mean:.2f} of "
-              f"{columns / 10:g}, {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB", flush=True)  # fmt: skip
+              f"{columns / 10:g}, {memory:.1f} GiB", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":
