@@ -7,13 +7,14 @@ their shape.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from fairveil._utils.randomness import RandomSource, normal, uniform
-from fairveil.data.layout import Layout
+from fairveil.data.layout import Group, Layout
 from fairveil.encoders.grouped_ops import group_draw, group_softmax
 from fairveil.objectives.released import ReleasedBatch
 
@@ -21,6 +22,9 @@ from fairveil.objectives.released import ReleasedBatch
 START_LOG_ODDS = 3.5
 #: Initial standard deviation of the noise on numbers, on the schema's scale.
 START_DEVIATION = 0.05
+#: Numbers that are read from their drawn bins by one matrix product: with all at once, its cost would grow with the
+#: square of the number of columns.
+_BLOCK = 16
 
 
 def start_logit(width: int) -> float:
@@ -147,24 +151,18 @@ class SampledHead(Head):
     1).
     """
 
-    ends: Tensor
     free: Tensor
 
     def __init__(self, layout: Layout, *, residual: bool = True) -> None:
         super().__init__(layout, residual=residual)
         self.snap = Snap(layout)
-        count = len(layout.numbers)
-        ends = torch.zeros(2 * count, layout.group_width)
-        for group in layout.groups:
-            column = group.column
-            if group.number is not None and column.starts:
-                bins = torch.from_numpy((column.bins() - column.center) / column.scale).float()
-                slots = slice(group.start, group.start + len(bins))
-                step = (column.grid or 0.0) / column.scale
-                # From half a step below the first grid point to half a step above the last: all are equally likely.
-                ends[group.number, slots] = bins[:, 0] - 0.499 * step
-                ends[count + group.number, slots] = bins[:, 1] - bins[:, 0] + 0.998 * step
-        self.register_buffer("ends", ends, persistent=False)
+        groups = {group.number: group for group in layout.groups if group.number is not None and group.column.starts}
+        self.blocks: list[slice] = []
+        for first in range(0, len(layout.numbers), _BLOCK):
+            numbers = range(first, min(first + _BLOCK, len(layout.numbers)))
+            inside, ends = _ends([groups.get(number) for number in numbers])
+            self.register_buffer(f"ends{len(self.blocks)}", ends, persistent=False)
+            self.blocks.append(inside)
         self.register_buffer("free", torch.tensor(layout.free, dtype=torch.long), persistent=False)
 
     def forward(self, raw: Tensor, original: Tensor, noise: Noise) -> ReleasedBatch:
@@ -192,7 +190,9 @@ class SampledHead(Head):
 
     def within_bins(self, drawn: Tensor, uniform: Tensor) -> Tensor:
         """A point in the drawn bin of each number, not yet rounded to the grid."""
-        lows, spans = torch.matmul(self.ends, drawn).transpose(-1, -2).chunk(2, dim=-1)
+        parts = [torch.matmul(getattr(self, f"ends{i}"), drawn[..., inside, :]).transpose(-1, -2).chunk(2, dim=-1)
+                 for i, inside in enumerate(self.blocks)]  # fmt: skip
+        lows, spans = (part[0] if len(part) == 1 else torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
         return lows + spans * uniform
 
     def add_free(self, numbers: Tensor, raw: Tensor, original: Tensor, noise: Noise) -> Tensor:
@@ -205,6 +205,26 @@ class SampledHead(Head):
         start = original[..., self.layout.continuous].index_select(-1, self.free)
         mean = start + shift if self.residual else shift
         return numbers.index_copy(-1, self.free, mean + deviation * noise.normal.index_select(-1, self.free))
+
+
+def _ends(groups: Sequence[Group | None]) -> tuple[slice, Tensor]:
+    """The slots of some numbers, as one slice, and a matrix that maps drawn slots to the low end of each number's bin
+    and its length: (2 numbers, slots). None: a number without bins.
+    """
+    present = [group for group in groups if group is not None]
+    inside = slice(present[0].start, present[-1].stop) if present else slice(0, 0)
+    ends = torch.zeros(2 * len(groups), inside.stop - inside.start)
+    for row, group in enumerate(groups):
+        if group is None:
+            continue
+        column = group.column
+        bins = torch.from_numpy((column.bins() - column.center) / column.scale).float()
+        slots = slice(group.start - inside.start, group.start - inside.start + len(bins))
+        step = (column.grid or 0.0) / column.scale
+        # From half a step below the first grid point to half a step above the last: all are equally likely.
+        ends[row, slots] = bins[:, 0] - 0.499 * step
+        ends[len(groups) + row, slots] = bins[:, 1] - bins[:, 0] + 0.998 * step
+    return inside, ends
 
 
 class ProbabilityHead(Head):

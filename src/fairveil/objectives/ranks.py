@@ -109,10 +109,14 @@ class RankScale:
     def prices(self, original: Tensor) -> Tensor:
         """The expected distance of original ranks (rows, numbers) from the draw in each slot: (rows, group width).
 
-        The ranks drawn within a bin are replaced by two points with the same mean and variance.
+        The ranks drawn within a bin are replaced by two points with the same mean and variance, m - s and m + s: with
+        q = (x - m)² + s² + HALF², their mean distance is unit (1 - HALF² q / (q² - 4 s² (x - m)²)).
         """
-        apart = original.index_select(-1, self.owner) - self.center
-        return 0.5 * self.weight * (_levelled(apart - self.spread) + _levelled(apart + self.spread))
+        squares = (original.index_select(-1, self.owner) - self.center).square_()
+        spread = self.spread.square()
+        total = squares + (spread + HALF**2)
+        squares.mul_(-4.0 * spread).addcmul_(total, total)
+        return total.div_(squares).mul_(-(HALF**2)).add_(1.0).mul_(self.weight)
 
     def largest(self) -> Tensor:
         """The largest distance of each number: (numbers,)."""
