@@ -157,12 +157,13 @@ class SampledHead(Head):
         super().__init__(layout, residual=residual)
         self.snap = Snap(layout)
         groups = {group.number: group for group in layout.groups if group.number is not None and group.column.starts}
-        self.blocks: list[slice] = []
-        for first in range(0, len(layout.numbers), _BLOCK):
+        self.pieces: list[int] = []  # sizes of slots between blocks and of blocks of numbers, in turn
+        for i, first in enumerate(range(0, len(layout.numbers), _BLOCK)):
             numbers = range(first, min(first + _BLOCK, len(layout.numbers)))
-            inside, ends = _ends([groups.get(number) for number in numbers])
-            self.register_buffer(f"ends{len(self.blocks)}", ends, persistent=False)
-            self.blocks.append(inside)
+            inside, ends = _ends([groups.get(number) for number in numbers], sum(self.pieces))
+            self.register_buffer(f"ends{i}", ends, persistent=False)
+            self.pieces += [inside.start - sum(self.pieces), inside.stop - inside.start]
+        self.pieces.append(layout.group_width - sum(self.pieces))
         self.register_buffer("free", torch.tensor(layout.free, dtype=torch.long), persistent=False)
 
     def forward(self, raw: Tensor, original: Tensor, noise: Noise) -> ReleasedBatch:
@@ -190,8 +191,10 @@ class SampledHead(Head):
 
     def within_bins(self, drawn: Tensor, uniform: Tensor) -> Tensor:
         """A point in the drawn bin of each number, not yet rounded to the grid."""
-        parts = [torch.matmul(getattr(self, f"ends{i}"), drawn[..., inside, :]).transpose(-1, -2).chunk(2, dim=-1)
-                 for i, inside in enumerate(self.blocks)]  # fmt: skip
+        # Split, not sliced: the gradient of a slice is as large as the whole.
+        blocks = torch.split(drawn, self.pieces, dim=-2)[1::2]
+        parts = [torch.matmul(getattr(self, f"ends{i}"), block).transpose(-1, -2).chunk(2, dim=-1)
+                 for i, block in enumerate(blocks)]  # fmt: skip
         lows, spans = (part[0] if len(part) == 1 else torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
         return lows + spans * uniform
 
@@ -207,12 +210,12 @@ class SampledHead(Head):
         return numbers.index_copy(-1, self.free, mean + deviation * noise.normal.index_select(-1, self.free))
 
 
-def _ends(groups: Sequence[Group | None]) -> tuple[slice, Tensor]:
+def _ends(groups: Sequence[Group | None], start: int) -> tuple[slice, Tensor]:
     """The slots of some numbers, as one slice, and a matrix that maps drawn slots to the low end of each number's bin
-    and its length: (2 numbers, slots). None: a number without bins.
+    and its length: (2 numbers, slots). None: a number without bins. start: where the slice is if none has bins.
     """
     present = [group for group in groups if group is not None]
-    inside = slice(present[0].start, present[-1].stop) if present else slice(0, 0)
+    inside = slice(present[0].start, present[-1].stop) if present else slice(start, start)
     ends = torch.zeros(2 * len(groups), inside.stop - inside.start)
     for row, group in enumerate(groups):
         if group is None:
