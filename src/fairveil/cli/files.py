@@ -14,7 +14,6 @@ from fairveil import workflows
 from fairveil._utils.atomic import sha256_of, write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.cli.app import Json, Quiet, app, printable, show_json
-from fairveil.data.marginals import collapse_message
 from fairveil.veil.signing import check_signature
 
 Sensitive = Annotated[
@@ -130,8 +129,8 @@ def fit(
     typer.echo(f"Wrote {output}: distortion {achieved.mean:.4g}, at most {achieved.upper:.4g} with confidence "
                f"{achieved.confidence:.3g} (budget {budget:g}, {achieved.rows:,} held-out rows). 1 is "
                f"{achieved.unit}.")  # fmt: skip
-    if message := collapse_message(achieved.columns):
-        typer.echo(message)
+    if achieved.collapse:
+        typer.echo(achieved.collapse)
     if achieved.lost > 0.1 * budget:
         typer.echo(f"Of this, {achieved.lost:.3g} is spent before anything is hidden: on draws within bins, numbers "
                    "outside the schema's ranges, and values too rare to be listed.")  # fmt: skip

@@ -37,6 +37,7 @@ class FeedForward(Architecture):
     """
 
     name: ClassVar[str] = "feedforward"
+    training: ClassVar[Mapping[str, Any]] = {"drift": 0.1}
 
     hidden: tuple[int, ...] = (128, 128)
     noise_dim: int = 16
@@ -48,7 +49,8 @@ class FeedForward(Architecture):
 
     def defaults(self, layout: Layout) -> Mapping[str, Any]:
         """Fewer and smaller steps for wide tables, whose cost is that of the first and last layers."""
-        return _OF_WIDE_TABLES if layout.shape is None and layout.width > _WIDE else self.training
+        wide = layout.shape is None and layout.width > _WIDE
+        return {**self.training, **_OF_WIDE_TABLES} if wide else self.training
 
     def build(self, signature: Signature, members: int) -> "FeedForwardEncoder":
         """The network."""

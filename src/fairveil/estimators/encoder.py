@@ -18,7 +18,7 @@ from fairveil.auditing.certificate import certify_from
 from fairveil.data.batch import AnySchema, Batch, check_types
 from fairveil.data.frames import read_columns
 from fairveil.data.images import is_images, read_image_batch
-from fairveil.data.marginals import collapse_message, largest_drift
+from fairveil.data.marginals import largest_drift
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import HandleUnknown
 from fairveil.data.weights import read_weights
@@ -190,8 +190,8 @@ class FairEncoder(TableTransformer):
             raise BudgetNotMet(unmet_message(trained.achieved))
         if not trained.achieved.met:
             warnings.warn(unmet_message(trained.achieved), BudgetWarning, stacklevel=2)
-        if message := collapse_message(trained.achieved.columns):
-            warnings.warn(message, CollapseWarning, stacklevel=2)
+        if trained.achieved.collapse:
+            warnings.warn(trained.achieved.collapse, CollapseWarning, stacklevel=2)
         return self._adopt(trained)
 
     def _train(

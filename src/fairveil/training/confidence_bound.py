@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from fairveil._utils.weights import effective_rows, normalised
-from fairveil.data.marginals import ColumnDrift
+from fairveil.data.marginals import ColumnDrift, collapse_message
 from fairveil.objectives.bounds import Limits
 from fairveil.objectives.distortion import UNITS
 
@@ -51,6 +51,11 @@ class Achieved:
     def unit(self) -> str:
         """What a distortion of 1 amounts to."""
         return UNITS[self.measure]
+
+    @property
+    def collapse(self) -> str | None:
+        """A sentence that names the columns that collapse to few values; None if there are none."""
+        return collapse_message(self.columns)
 
     @property
     def met(self) -> bool:

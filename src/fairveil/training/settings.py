@@ -29,6 +29,7 @@ _DEFAULTS: dict[str, Any] = {
     "final_rate": 0.05,
     "warm_up": 0.0,
     "spending": 0.0,
+    "drift": 0.0,
     "pretraining_steps": 1000,
     "rounds": 25,
     "select_after": 0.6,
@@ -81,6 +82,10 @@ class Training:
     spending : float
         The value to the encoder of a unit of distortion within the budget, in units of the loss, so that the budget is
         used even where adversaries happen to find nothing.
+    drift : float
+        What the encoder pays, in units of the loss, for the drift of each column's distribution (its total variation,
+        summed over columns). Among releases that hide and cost the same it prefers those that keep the columns'
+        distributions, instead of replacing columns by a constant. For networks that release tables.
     pretraining_steps : int
         Maximum steps of pretraining, for encoders that have it. If only `steps` is given, scaled in proportion to it.
     rounds : int
@@ -111,6 +116,7 @@ class Training:
     final_rate: float = UNSET
     warm_up: float = UNSET
     spending: float = UNSET
+    drift: float = UNSET
     pretraining_steps: int = UNSET
     rounds: int = UNSET
     select_after: float = UNSET
@@ -160,7 +166,7 @@ class Training:
             right, expected = _is_number(value) and value > 0, "a finite number above 0"
         elif name in ("average", "select_after", "adversary_dropout", "warm_up"):
             right, expected = _is_number(value) and 0 <= value < 1, "in [0, 1)"
-        elif name in ("adversary_decay", "spending"):
+        elif name in ("adversary_decay", "spending", "drift"):
             right, expected = _is_number(value) and value >= 0, "a finite number of at least 0"
         elif name in ("validation", "held_out"):
             right, expected = _is_number(value) and 0 < value < 1, "above 0 and below 1"

@@ -127,10 +127,17 @@ def encoder_aim(
     # Within the bound, distortion has a small value of its own, so that the budget is used even where adversaries
     # happen to find nothing. At the bound this only raises the multiplier by the same amount.
     total = total - problem.training.spending * violation.sum(dim=1)
+    if problem.training.drift and problem.signature.sampled and release.weights is None:
+        total = total + problem.training.drift * _drift(release, batch.x[:, problem.signature.layout.grouped])
     if look.tasks is not None:
         weights = torch.tensor([task.weight for task in problem.tasks], device=look.tasks.device)
         total = total + look.tasks @ weights
     return EncoderAim(total.sum(), violation, spread)
+
+
+def _drift(release: ReleasedBatch, original: Tensor) -> Tensor:
+    """The total variation between the released and the original distribution, summed over columns: (members,)."""
+    return 0.5 * (release.probabilities.mean(dim=1) - original.mean(dim=0)).abs().sum(dim=-1)
 
 
 def distortion_of(problem: Problem, release: ReleasedBatch, x: Tensor) -> tuple[Tensor, Tensor]:
