@@ -69,7 +69,7 @@ def encoders(case: Case, sizes: Sizes) -> dict[str, dict[str, Any]]:
                                         for what, sees in kinds.items() if sees or case == "I"}  # fmt: skip
     for what, sees in kinds.items():
         architecture = "transport" if sees and case == "I" else "feedforward"
-        training = fv.Training(steps=sizes.our_steps, pretraining_steps=sizes.lessons)
+        training = fv.Training(steps=sizes.our_steps, pretraining_steps=sizes.lessons, drift=0.0)
         found[f"ours, {what}"] = {"architecture": architecture, "training": training, "sees_sensitive": sees,
                                   "distortion": "squared"}  # fmt: skip
     return found

@@ -14,7 +14,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from fairveil._utils.errors import BudgetWarning
+from fairveil._utils.errors import BudgetWarning, CollapseWarning
 from fairveil.data.images import read_image_batch
 from fairveil.estimators import FairEncoder, FairFrontier
 from fairveil.paper.results import Store
@@ -30,6 +30,7 @@ def train_members(
     encoder = FairEncoder(unmet="warn", random_state=0, verbose=progress, **{**settings, "training": training})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BudgetWarning)
+        warnings.simplefilter("ignore", CollapseWarning)
         members: list[FairEncoder] = FairFrontier(encoder, budgets).fit(table, sensitive_features=sensitive).estimators_
     return members
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fairveil._utils.atomic import refuse_overwriting, replacing
-from fairveil._utils.errors import BudgetWarning, InputError, VeilFileError
+from fairveil._utils.errors import BudgetWarning, CollapseWarning, InputError, VeilFileError
 from fairveil.auditing import Probe, probe
 from fairveil.auditing.encoder_rows import FEWEST_NEW, FITTED, NEW
 from fairveil.data.frames import plain_column
@@ -87,6 +87,7 @@ def fit_frontier(
         frontier = FairFrontier(FairEncoder(**recipe.settings(data.schema, seed, work / "checkpoint")), list(budgets))
         with warnings.catch_warnings():  # unmet points are marked in the table
             warnings.simplefilter("ignore", BudgetWarning)
+            warnings.simplefilter("ignore", CollapseWarning)
             with _resuming(source):
                 frontier.fit(table.take(pa.array(learned)))
         names = [column.name for column in data.schema.columns if column.role == "sensitive"]
@@ -95,7 +96,8 @@ def fit_frontier(
         points = [_original(data, compare)]
         veils = []
         for row in frontier.points_.to_dict("records"):
-            point = {"budget": row["budget"], "distortion": row["distortion"], "upper": row["upper"], "met": row["met"]}
+            point = {name: row[name] for name in ("budget", "distortion", "upper", "met", "largest_drift",
+                                                  "drifted_column", "collapsed")}  # fmt: skip
             if row["met"]:
                 encoder = frontier.at(row["budget"])
                 encoder.set_params(random_state=None)  # each draw anew
