@@ -22,6 +22,15 @@ from fairveil.theory import gaussian
 from helpers import leak, noise_table
 
 
+def spread_out(rows: int, columns: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Many noisy columns: the product of two hidden directions tells S in nine rows of ten, neither alone anything."""
+    generator = np.random.default_rng(seed)
+    hidden = generator.normal(size=(rows, 2))
+    s = np.where(generator.random(rows) < 0.9, hidden.prod(axis=1) > 0, hidden.prod(axis=1) <= 0).astype(int)
+    axes = np.linalg.qr(np.random.default_rng(0).normal(size=(columns, 2)))[0]
+    return 6.0 * hidden @ axes.T + generator.normal(size=(rows, columns)), s
+
+
 def attack(frame, s, seed=0):
     target = make_target("S", read_targets(s, "S")["S"])
     parts = split_rows(None, target.values if target.classes else None, len(frame), 10**6, seed)
@@ -164,3 +173,39 @@ def test_a_probe_of_several_classes_and_a_class_only_in_the_test_rows(planted):
         probe(frame[:10], truth[:10], frame[:10], truth[:10])
     with pytest.raises(InputError, match="as many rows"):
         probe(frame[:10], truth[:9], frame[:10], truth[:10])
+
+
+def found_on_components(released, s) -> dict[str, float]:
+    target = make_target("S", read_targets(s, "S")["S"])
+    parts = split_rows(None, target.values, len(s), 10**6, 0)
+    seen = Evidence.of(read_release(released, "released"), parts)
+    attackers = [a for a in battery("quick", wide=True) if a.view == "components"]
+    rows = attack_all(target, attackers, seen, Terms(seed=0)).rows
+    return {row["attacker"]: row["accuracy"] for row in rows}
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_principal_components_reveal_what_is_spread_over_many_numbers(images):
+    x, s = spread_out(2000, 100, 1)
+    released = (1 / (1 + np.exp(-x / 6))).reshape(-1, 10, 10).astype(np.float32) if images else pd.DataFrame(x)
+    if not images:
+        released.columns = [f"x{i}" for i in range(100)]
+    found = found_on_components(released, s)
+    assert set(found) == {"MLP 512-256", "LightGBM", "nearest neighbours", "linear"}
+    assert max(found.values()) > 0.72
+    assert min(found["MLP 512-256"], found["LightGBM"], found["nearest neighbours"]) > 0.62
+    assert found["linear"] < 0.58
+    if images:
+        return
+    shuffled = found_on_components(released, np.random.default_rng(2).permutation(s))
+    assert max(shuffled.values()) < 0.57
+
+
+def test_only_tables_of_many_numbers_are_seen_as_components():
+    x, s = spread_out(400, 40, 0)
+    parts = split_rows(None, s, len(s), 10**6, 0)
+    few = pd.DataFrame(x, columns=[f"x{i}" for i in range(40)])
+    assert not Evidence.of(read_release(few, "released"), parts).has("components")
+    many = pd.DataFrame(np.hstack([x, x]), columns=[f"x{i}" for i in range(80)])
+    seen = Evidence.of(read_release(many, "released"), parts)
+    assert seen.view("components").shape == (400, 80)

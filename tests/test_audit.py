@@ -70,9 +70,11 @@ def test_an_audit_has_all_its_parts(result):
     assert len(result.certificate) == 0
 
 
-@pytest.mark.parametrize(("images", "others"), [(False, set()), (True, {"CNN"})])
-def test_the_controls_of_a_quick_audit_are_run_by_several_families(images, others):
-    names = {attacker.name for attacker in battery("quick", images=images) if attacker.checks}
+@pytest.mark.parametrize(
+    ("kind", "others"), [({}, set()), ({"images": True}, {"CNN", "MLP 512-256"}), ({"wide": True}, {"MLP 512-256"})]
+)
+def test_the_controls_of_a_quick_audit_are_run_by_several_families(kind, others):
+    names = {attacker.name for attacker in battery("quick", **kind) if attacker.checks}
     assert names == {"linear", "LightGBM", "sparse linear", "crosses"} | others
 
 

@@ -111,6 +111,22 @@ class Sklearn:
         return _spread_out(np.asarray(self.model.predict_proba(x)), self.model.classes_, self.classes)
 
 
+class Averaged:
+    """The mean prediction of several models that differ in their seeds."""
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self.models = list(models)
+
+    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
+        """Fit every model."""
+        self.models = [model.fit(x, y, x_val, y_val) for model in self.models]
+        return self
+
+    def predict(self, x: Matrix) -> Array:
+        """Their mean."""
+        return np.asarray(np.mean([model.predict(x) for model in self.models], axis=0))
+
+
 class Neighbours:
     """k nearest neighbours; k is chosen on validation rows."""
 
@@ -248,8 +264,8 @@ def check_profile(profile: str) -> None:
         raise InputError(must_be("audit", "profile", "'quick' or 'full'", profile))
 
 
-def battery(profile: Profile, *, images: bool = False) -> list[Attacker]:
-    """The attackers of a profile."""
+def battery(profile: Profile, *, images: bool = False, wide: bool = False) -> list[Attacker]:
+    """The attackers of a profile. wide: also those on principal components; images always have them."""
     most, full = _MOST_ROWS[profile], profile == "full"
     boosts = [(31, 0.08, 200)] if not full else [(31, 0.08, 400), (8, 0.08, 400), (127, 0.05, 400)]
 
@@ -272,11 +288,23 @@ def battery(profile: Profile, *, images: bool = False) -> list[Attacker]:
     def crosses(classes: int | None, seed: int) -> list[Model]:
         return [Crosses(classes, seed, lambda classes, seed: Boosting(classes, 15, 0.05, 200, seed))]
 
-    def network(hidden: tuple[int, ...], number: int, images: bool = False) -> Callable[..., list[Model]]:
+    def network(hidden: tuple[int, ...], number: int) -> Callable[..., list[Model]]:
         epochs = 15 if not full else 40
-        return lambda classes, seed: [
-            Network(hidden, classes=classes, filters=FILTERS * images, epochs=epochs, seed=seed + number)
-        ]
+        return lambda classes, seed: [Network(hidden, classes=classes, epochs=epochs, seed=seed + number)]
+
+    def convolutions(classes: int | None, seed: int) -> list[Model]:
+        if not full:
+            return [Network((128,), classes=classes, filters=FILTERS, epochs=15, seed=seed + 7)]
+        deep = (*FILTERS, 128)  # until validation rows stop it
+        return [Network((256,), classes=classes, filters=deep, epochs=100, batch=128, rate=1e-3, dropout=0.4,
+                        patience=8, seed=seed + 7)]  # fmt: skip
+
+    def on_components(classes: int | None, seed: int) -> list[Model]:
+        # Equal scales find what is spread over many components, their own scales what a few large ones tell.
+        kinds: list[dict[str, Any]] = [{"input_dropout": 0.4}, {"input_dropout": 0.1, "one_scale": True}]
+        return [Averaged([Network((512, 256), classes=classes, epochs=25, patience=25, batch=128, rate=1e-3,
+                                  dropout=0.4, decay=0.01, seed=seed + 11 + number, **kinds[number % 2])
+                          for number in range(2 if not full else 6)])]  # fmt: skip
 
     widths = [(128, 64)] if not full else [(64,), (256, 128), (512, 256, 128)]
     networks = [
@@ -295,7 +323,15 @@ def battery(profile: Profile, *, images: bool = False) -> list[Attacker]:
         Attacker("LightGBM", "details", boosting),
         Attacker("LightGBM", "everything", boosting),
     ]
-    return [Attacker("CNN", "images", network((128,), 7, True), checks=True), *tables] if images else tables
+    components = [
+        Attacker("MLP 512-256", "components", on_components, checks=True),
+        Attacker("LightGBM", "components", boosting),
+        Attacker("nearest neighbours", "components", neighbours),
+        Attacker("linear", "components", linear),
+    ]
+    if images:
+        return [Attacker("CNN", "images", convolutions, checks=True), *components, *tables]
+    return [*tables, *components] if wide else tables
 
 
 def linear_model(classes: int | None, strength: float, seed: int, *, scale: bool = True) -> Model:

@@ -143,7 +143,7 @@ def audit(
                       whole_release=whole_release)  # fmt: skip
     clock.lap("reading")
     images = case.seen.has("images")
-    attackers = [a for a in battery(profile, images=images) if case.seen.has(a.view)]
+    attackers = [a for a in battery(profile, images=images, wide=True) if case.seen.has(a.view)]
     checks = [a for a in attackers if a.checks or profile == "full"]
     models = task_models(profile, images=images)
     with _stepper(_fits(case, attackers, checks, models), verbose) as step:

@@ -24,7 +24,7 @@ _SURELY = 0.001
 def control_rows(
     target: Target, attackers: Sequence[Attacker], release: Evidence, original: Evidence | None, terms: Terms
 ) -> list[dict[str, Any]]:
-    """One row per control: the attacker with the smallest p-value."""
+    """One row per control: the attacker with the smallest p-value; of several, the strongest."""
     generator = np.random.default_rng(terms.seed + 1)
     shuffled = target.values.copy()
     planted = release.plant(_leak(target, generator))
@@ -51,8 +51,9 @@ def _control(
         attempts.append(attempt(attacker, evidence, target, terms.seed, values))
     truth = Truth.of(target, evidence.parts, values)
     [adjusted] = p_values([Tried(truth, attempts)], terms.seed)
-    best = int(np.argmin(adjusted))
-    row = attack_row(attempts[best], truth, adjusted[best], terms.confidence)
+    rows = [attack_row(made, truth, p, terms.confidence) for made, p in zip(attempts, adjusted, strict=True)]
+    best = min(range(len(rows)), key=lambda i: (adjusted[i], -rows[i]["advantage"]))
+    row = rows[best]
     found = adjusted[best] <= (FOUND if expected else _SURELY)
     return {"control": name, **row, "attacker": attempts[best].name, "expected": "succeed" if expected else "fail",
             "found": found, "passed": found == expected}  # fmt: skip

@@ -21,7 +21,9 @@ class Network:
     """Trains with AdamW and dropout; keeps the weights with the lowest validation loss.
 
     classes: number of classes, or None to predict a number. hidden: widths of the layers before the output. filters: of
-    the 3 x 3 convolutions, each with pooling, for images of shape (rows, channels, height, width).
+    the 3 x 3 convolutions, each with pooling, for images of shape (rows, channels, height, width). input_dropout: of
+    the first dense layer, if other than `dropout`. one_scale: features keep their relative sizes, so that the few
+    largest count most; otherwise each has variance 1.
     """
 
     def __init__(
@@ -35,9 +37,13 @@ class Network:
         batch: int = 512,
         rate: float = 2e-3,
         dropout: float = 0.2,
+        input_dropout: float | None = None,
         decay: float = 1e-4,
+        one_scale: bool = False,
         seed: int = 0,
     ) -> None:
+        self.input_dropout = dropout if input_dropout is None else input_dropout
+        self.one_scale = one_scale
         self.hidden, self.classes, self.filters = tuple(hidden), classes, tuple(filters)
         self.epochs, self.patience, self.batch = epochs, patience, batch
         self.rate, self.dropout, self.decay, self.seed = rate, dropout, decay, seed
@@ -65,6 +71,8 @@ class Network:
     def _scale(self, x: NDArray[np.float32], y: Array) -> None:
         axes = (0, 2, 3) if self.filters else (0,)
         flat, spread = x.mean(axis=axes, keepdims=True), x.std(axis=axes, keepdims=True)
+        if self.one_scale:
+            spread = np.full_like(spread, np.sqrt(np.square(spread).mean()))
         self.x_center, self.x_spread = flat, np.where(spread > 1e-6, spread, 1.0).astype(np.float32)
         self.center, self.spread = float(np.mean(y)), float(np.std(y)) or 1.0
 
@@ -82,8 +90,9 @@ class Network:
                 layers.append(nn.ReLU())
             layers.append(nn.Flatten())
             width = channels * height * across
-        for size in self.hidden:
-            layers += [nn.Dropout(self.dropout), nn.Linear(width, size), nn.ReLU()]
+        for i, size in enumerate(self.hidden):
+            dropout = self.dropout if i else self.input_dropout
+            layers += [nn.Dropout(dropout), nn.Linear(width, size), nn.ReLU()]
             width = size
         return nn.Sequential(*layers), nn.Linear(width, self.classes or 1)
 

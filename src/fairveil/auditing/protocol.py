@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
+from fairveil._utils.components import Components
 from fairveil._utils.errors import InputError, rows_named
 from fairveil._utils.weights import systematic_resample
 from fairveil.auditing.attackers import Array, Attacker, Matrix, Model, loss_of
@@ -18,6 +19,8 @@ from fairveil.data.frames import Table
 #: Default shares of validation and test rows.
 _VALIDATION, _TEST = 0.15, 0.35
 PARTS = ("train", "validation", "test")
+#: Images, and tables of at least this many numbers, are also seen as this many principal components.
+_WIDE, _COMPONENTS = 64, 128
 
 Positions = NDArray[np.int64]
 
@@ -178,7 +181,7 @@ class Evidence:
         order = order_features(
             len(released), tuple(map(np.unique, (parts.train, parts.validation, parts.test, *others)))
         )
-        show = _viewer([released], features)
+        show = _viewer([released], features, np.unique(parts.train))
         views = show(released, order)
         if isinstance(released, Table) and isinstance(original, Table):
             known = FeatureMap.of([original]).values(original)
@@ -218,27 +221,48 @@ def _view(views: dict[str, Matrix], name: str) -> Matrix:
     return np.hstack([views["values"], views["details"]]) if name == "everything" else views[name]
 
 
-def _viewer(releases: Sequence[Released], features: FeatureMap | None) -> Callable[..., dict[str, Matrix]]:
-    """A function that builds the views of any draw of a release: by a common feature map, or as images."""
+def _viewer(
+    releases: Sequence[Released], features: FeatureMap | None, learned: Positions
+) -> Callable[..., dict[str, Matrix]]:
+    """A function that builds the views of any draw of a release: by a common feature map, or as images.
+
+    learned: the training rows, from which principal components are learned.
+    """
     tables = [release for release in releases if isinstance(release, Table)]
     if tables:
-        columns = features or FeatureMap.of(tables)
-
-        def show_table(table: Table, order: Matrix, *, details: bool = True) -> dict[str, Matrix]:
-            views = {"values": columns.values(table), "codes": columns.codes(table)}
-            return views | ({"details": np.hstack([columns.details(table), order])} if details else {})
-
-        return show_table
-    whole = all(np.all(r.array == np.round(r.array)) for r in releases if isinstance(r, ImageArray))
+        return _table_viewer(tables, features or FeatureMap.of(tables), learned)
+    pictures = [release for release in releases if isinstance(release, ImageArray)]
+    whole = all(np.all(r.array == np.round(r.array)) for r in pictures)
+    components = Components.of(_flat(pictures[0])[learned], _COMPONENTS, 0)
 
     def show(images: ImageArray, order: Matrix, *, details: bool = True) -> dict[str, Matrix]:
-        flat = images.array.reshape(len(images), -1)
-        views = {"images": images.array, "values": flat}
+        flat = _flat(images)
+        views = {"images": images.array, "values": flat, "components": components.project(flat)}
         # If pixels are integers, the last bit of each.
         fine = [(flat % 2).astype(np.float32), order] if whole else [order]
         return views | ({"details": np.hstack(fine)} if details else {})
 
     return show
+
+
+def _table_viewer(
+    tables: Sequence[Table], columns: FeatureMap, learned: Positions
+) -> Callable[..., dict[str, Matrix]]:
+    components = None
+    if len(columns.numbers) >= _WIDE:
+        components = Components.of(columns.scaled(tables[0])[learned], _COMPONENTS, 0)
+
+    def show(table: Table, order: Matrix, *, details: bool = True) -> dict[str, Matrix]:
+        views = {"values": columns.values(table), "codes": columns.codes(table)}
+        if components is not None:
+            views["components"] = components.project(columns.scaled(table))
+        return views | ({"details": np.hstack([columns.details(table), order])} if details else {})
+
+    return show
+
+
+def _flat(images: ImageArray) -> Matrix:
+    return np.asarray(images.array.reshape(len(images), -1), dtype=np.float32)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ _CELLS = 10
 def task_models(profile: Profile, *, images: bool) -> list[Attacker]:
     """LightGBM and a network, as a user of the release would train them."""
     names = {"LightGBM", "CNN"} if images else {"LightGBM"}
-    chosen = [a for a in battery(profile, images=images) if a.view != "everything" and a.view != "details"]
+    chosen = [a for a in battery(profile, images=images) if a.view in ("values", "images")]
     networks = [a for a in chosen if a.name.startswith("MLP")]
     return [*[a for a in chosen if a.name in names], networks[0]]
 

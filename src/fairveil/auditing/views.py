@@ -5,6 +5,7 @@
   values and rows, equal columns, equal adjacent rows, missing cells, row order (see `details`).
 - `everything`: both.
 - `codes`: every column as a few classes, for attackers that use combinations of columns.
+- `components`: principal components of images and of tables of many numbers (see `protocol`).
 - `original`: the release with the original rows and flags for unchanged values; only for an attacker who holds the
   originals.
 """
@@ -91,12 +92,15 @@ class FeatureMap:
 
     def values(self, table: Table) -> Matrix:
         """Standardised numbers, one-hot categories, missing flags: (rows, features)."""
-        parts: list[NDArray[np.generic]] = [
-            _one_hot(_as_text(name, table.arrow[name]), known) for name, known in self.categories.items()
+        parts = [_one_hot(_as_text(name, table.arrow[name]), known) for name, known in self.categories.items()]
+        return _stack([*parts, self.scaled(table), self.absent(table)], len(table))
+
+    def scaled(self, table: Table) -> Matrix:
+        """Standardised numbers only: (rows, numeric columns)."""
+        columns = [
+            ((self._filled(table, name) - how.center) / how.spread)[:, None] for name, how in self.numbers.items()
         ]
-        for name, how in self.numbers.items():
-            parts.append(((self._filled(table, name) - how.center) / how.spread)[:, None])
-        return _stack([*parts, self.absent(table)], len(table))
+        return _stack(columns, len(table))
 
     def absent(self, table: Table) -> Matrix:
         """Which cells are missing."""
