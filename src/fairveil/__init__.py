@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from fairveil.data.columns import Column
     from fairveil.data.schema import Schema
     from fairveil.encoders import (
+        AffineTransport,
         Architecture,
         Custom,
         FeedForward,
         Gaussian,
+        LatentCode,
         Matrix,
         NoisyAutoencoder,
         Partition,
@@ -58,8 +60,8 @@ _ERRORS = [
 ]
 
 _ARCHITECTURES = [
-    *("Architecture", "Custom", "FeedForward", "Gaussian", "Matrix", "NoisyAutoencoder", "Partition"),
-    *("Transport", "TransposedConv"),
+    *("AffineTransport", "Architecture", "Custom", "FeedForward", "Gaussian", "LatentCode", "Matrix"),
+    *("NoisyAutoencoder", "Partition", "Transport", "TransposedConv"),
 ]
 
 _PACKAGES = [
@@ -89,6 +91,7 @@ __getattr__, __dir__ = lazily(
 
 __all__ = [
     "Achieved",
+    "AffineTransport",
     "AlphaLoss",
     "Architecture",
     "AuditResult",
@@ -108,6 +111,7 @@ __all__ = [
     "Gaussian",
     "History",
     "InputError",
+    "LatentCode",
     "Matrix",
     "NoisyAutoencoder",
     "Partition",

@@ -1,5 +1,6 @@
 """Randomized encoders, all with a leading member dimension, and how their output is released."""
 
+from fairveil.encoders.affine_transport import AffineTransport
 from fairveil.encoders.architecture import (
     ARCHITECTURES,
     Architecture,
@@ -17,6 +18,7 @@ from fairveil.encoders.custom import Custom, ModuleFactory
 from fairveil.encoders.feedforward import FeedForward
 from fairveil.encoders.gaussian import Gaussian
 from fairveil.encoders.heads import Noise, draw_noise
+from fairveil.encoders.latent_code import LatentCode
 from fairveil.encoders.matrix import Matrix
 from fairveil.encoders.partition import Partition
 from fairveil.encoders.pixels import NoisyAutoencoder, TransposedConv
@@ -25,12 +27,14 @@ from fairveil.encoders.warm_start import WarmStart
 
 __all__ = [
     "ARCHITECTURES",
+    "AffineTransport",
     "Architecture",
     "ClassifierHead",
     "Custom",
     "Encoder",
     "FeedForward",
     "Gaussian",
+    "LatentCode",
     "Matrix",
     "ModuleFactory",
     "Noise",

@@ -56,9 +56,16 @@ class Bounds:
         """By how much mean distortions exceed the target `aim`: (members, constraints)."""
         return (mean - aim) / self.values.to(mean.device) if self.relative else mean - aim
 
+    def inside(self, margin: Tensor) -> Tensor:
+        """A target this far inside the bounds, but not below half of them: (members, constraints)."""
+        bound = self.values.to(margin.device)
+        return torch.maximum(bound - margin, _LOWEST_AIM * bound)
+
     def of_rows(self, distortion: Tensor) -> Tensor:
         """(..., rows, parts) to (..., rows, constraints)."""
         return distortion @ self.mixing.to(distortion.device)
 
 
+#: Encoders never aim below this fraction of a bound, however few rows verify it.
+_LOWEST_AIM = 0.5
 _PART = {"categorical": torch.tensor([1.0, 0.0]), "continuous": torch.tensor([0.0, 1.0])}

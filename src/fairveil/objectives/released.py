@@ -19,6 +19,8 @@ class ReleasedBatch:
         them as `atoms`) and the probability of each, (..., rows, atoms): losses can then be averaged over the draw
         exactly. The atoms are the same for all rows, (atoms, width), or each row has its own, (atoms, rows, width).
     squares: if the encoder provides it, the expected squared change of a row's numbers without bins: (..., rows).
+    code: if a release is a function of few numbers, these numbers: (..., rows, size). Read what adversaries see as
+        `seen`.
     """
 
     drawn: Tensor | Callable[[], Tensor]
@@ -26,11 +28,17 @@ class ReleasedBatch:
     possible: Tensor | Callable[[], Tensor] | None = None
     weights: Tensor | None = None
     squares: Tensor | None = None
+    code: Tensor | None = None
 
     @cached_property
     def values(self) -> Tensor:
         """What is released: (..., rows, width)."""
         return self.drawn if isinstance(self.drawn, Tensor) else self.drawn()
+
+    @property
+    def seen(self) -> Tensor:
+        """What adversaries see: the code if there is one, which tells no less than the values; else the values."""
+        return self.values if self.code is None else self.code
 
     @cached_property
     def probabilities(self) -> Tensor:

@@ -1,5 +1,5 @@
-"""Closed forms and exact solutions, without torch: Gaussian mixtures, discrete adversaries, optimal channels."""
+"""Closed forms and exact solutions, without torch: Gaussian groups, discrete adversaries, optimal channels."""
 
-from fairveil.theory import adversary, channel, gaussian
+from fairveil.theory import adversary, channel, gaussian, transport
 
-__all__ = ["adversary", "channel", "gaussian"]
+__all__ = ["adversary", "channel", "gaussian", "transport"]

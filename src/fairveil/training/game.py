@@ -20,9 +20,7 @@ from fairveil.training.steps import EncoderAim, Look, advantages_of, distortion_
 from fairveil.training.verification import Verification
 
 #: Safety margin of training below the bound, in standard errors of the held-out mean, beyond the confidence bound.
-_SAFETY = 2.0
-#: Training never aims below this fraction of a bound, however few rows verify it.
-_LOWEST_AIM = 0.5
+SAFETY = 2.0
 
 
 class Game:
@@ -247,9 +245,8 @@ class Game:
 
     def aim(self, verification: Verification) -> Tensor:
         """A target slightly inside the bound, so that the held-out confidence bound will most likely meet it too."""
-        bound = self.problem.bounds.values.to(self.device)
-        margin = verification.margin(bound, self.spread, _SAFETY)
-        return torch.maximum(bound - margin - self.optimism, _LOWEST_AIM * bound)
+        margin = verification.margin(self.problem.bounds.values.to(self.device), self.spread, SAFETY)
+        return self.problem.bounds.inside(margin + self.optimism)
 
 
 def _member_generators(numbers: Sequence[int], seeds: Seeds) -> list[torch.Generator]:

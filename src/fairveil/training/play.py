@@ -1,18 +1,21 @@
 """The training loop: J adversary steps, one encoder step, and regular evaluations on validation rows."""
 
 import hashlib
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from fairveil._utils.progress import progress
 from fairveil._utils.randomness import Seeds
 from fairveil.data.rows import Rows
 from fairveil.encoders import Encoder, WarmStart
 from fairveil.training.checkpoint import load_checkpoint, save_checkpoint
-from fairveil.training.game import Game
+from fairveil.training.confidence_bound import DRAWS
+from fairveil.training.game import SAFETY, Game
 from fairveil.training.history import History
 from fairveil.training.problem import Problem
 from fairveil.training.verification import Verification
@@ -54,7 +57,7 @@ def play(
     if checkpoint is not None and checkpoint.exists():
         load_checkpoint(game, checkpoint, fingerprint)
     else:
-        game.encoder.warm_start(_warm_start(problem, train, validation, seeds, show_progress))
+        game.encoder.warm_start(_warm_start(problem, train, validation, verification, seeds, show_progress))
         game.reset_average()
         if checkpoint is not None:
             save_checkpoint(game, checkpoint, fingerprint)
@@ -81,8 +84,16 @@ def play(
     return Outcome(game.with_weights(game.best), History(tuple(game.rounds)))
 
 
-def _warm_start(problem: Problem, train: Rows, validation: Rows, seeds: Seeds, show_progress: bool) -> WarmStart:
+def _warm_start(
+    problem: Problem, train: Rows, validation: Rows, verification: Verification, seeds: Seeds, show_progress: bool
+) -> WarmStart:
     training = problem.training
+
+    def margin(spread: Tensor) -> Tensor:
+        # The mean over validation rows is itself known only within its error.
+        more = SAFETY * math.sqrt(1.0 + verification.rows / len(validation))
+        return verification.margin(problem.bounds.values, spread, more)
+
     return WarmStart(
         train,
         validation,
@@ -91,6 +102,8 @@ def _warm_start(problem: Problem, train: Rows, validation: Rows, seeds: Seeds, s
         steps=training.pretraining_steps,
         batch_size=training.batch_size,
         final_rate=training.final_rate,
+        margin=margin,
+        draws=DRAWS,
         seeds=seeds.child("warm start"),
         show_progress=show_progress,
     )

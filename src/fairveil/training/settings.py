@@ -40,7 +40,7 @@ _DEFAULTS: dict[str, Any] = {
 _OF_THE_RUN = ("device", "checkpoint")
 #: The minimum of each integer field.
 _LEAST = {
-    "steps": 1,
+    "steps": 0,
     "batch_size": 2,
     "adversary_steps": 1,
     "pretraining_steps": 1,
@@ -56,7 +56,7 @@ class Training:
     Parameters
     ----------
     steps : int
-        Encoder steps T.
+        Encoder steps T. With 0 no game is played: the encoder is its warm start.
     batch_size : int
     adversary_steps : int
         J, adversary steps on fresh draws before every encoder step. A sampled release is redrawn from the same
@@ -132,7 +132,7 @@ class Training:
         given = {name: value for name, value in given.items() if value is not None}
         usual = {**_DEFAULTS, **defaults}
         if "steps" in given and "pretraining_steps" not in given:
-            share = given["steps"] / usual["steps"]
+            share = given["steps"] / usual["steps"] if usual["steps"] else 1.0
             given["pretraining_steps"] = max(1, math.ceil(share * usual["pretraining_steps"]))
         return replace(self, **{**usual, **given})
 

@@ -39,7 +39,7 @@ def panel_losses(
     else:
         means = [
             losses[o.target].rows(output, targets[o.target].expand(len(output), *targets[o.target].shape)).mean(dim=1)
-            for o, output in zip(panel.opponents, panel(release.values, generator), strict=True)
+            for o, output in zip(panel.opponents, panel(release.seen, generator), strict=True)
         ]
     return torch.stack(means, dim=1)
 
