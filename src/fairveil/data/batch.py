@@ -5,7 +5,7 @@ A batch has its rows (`content`), their `digest`, the `names` of its columns, an
 measured) and builds a release from a drawn tensor (`assemble`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow as pa
 from fairveil._utils.errors import InputError
 from fairveil.data.frames import Table
 from fairveil.data.images import ImageCodec, Images, ImageSchema
+from fairveil.data.layout import Layout
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import Codec, HandleUnknown
 from fairveil.data.types import same_sort
@@ -54,8 +55,13 @@ def read_schema(described: Any) -> AnySchema:
     return ImageSchema.from_dict(described) if "images" in described else Schema.from_dict(described)
 
 
-def describe(batch: Batch, schema: Schema | None, sensitive: Sequence[str], *, bins: bool) -> AnySchema:
-    """The schema of a batch: the caller's, or inferred. sensitive: columns that get that role."""
+def describe(
+    batch: Batch, schema: Schema | None, sensitive: Sequence[str], *, bins: bool | Callable[[Layout], bool]
+) -> AnySchema:
+    """The schema of a batch: the caller's, or inferred. sensitive: columns that get that role.
+
+    bins: whether numbers have bins, or a function that decides it from the layout without them.
+    """
     if isinstance(batch, Images):
         if schema is not None or sensitive:
             raise InputError("Images have no columns: leave 'schema' and 'sensitive_columns' out.")
@@ -68,4 +74,5 @@ def describe(batch: Batch, schema: Schema | None, sensitive: Sequence[str], *, b
         raise InputError(
             f"There is no column to encode: X has {len(batch.names)} feature(s), none of them to be encoded."
         )
-    return schema if bins else schema.without_bins()
+    plain = schema.without_bins()
+    return schema if (bins(plain.layout) if callable(bins) else bins) else plain

@@ -11,7 +11,7 @@ from fairveil.encoders.architecture import (
     make_architecture,
     read_architecture,
 )
-from fairveil.encoders.auto import choose_architecture
+from fairveil.encoders.auto import choose_architecture, uses_bins
 from fairveil.encoders.base import Encoder
 from fairveil.encoders.classifier_head import ClassifierHead
 from fairveil.encoders.custom import Custom, ModuleFactory
@@ -51,4 +51,5 @@ __all__ = [
     "load_encoder",
     "make_architecture",
     "read_architecture",
+    "uses_bins",
 ]

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fairveil.data.layout import Layout
+from fairveil.encoders.affine_transport import AffineTransport
 from fairveil.encoders.architecture import Architecture, Signature
 from fairveil.encoders.feedforward import FeedForward
 from fairveil.encoders.pixels import NoisyAutoencoder
@@ -15,6 +17,13 @@ _FEWEST_MOVED = 100
 _MOST_MOVED = 2048
 #: Images of up to this many values use a dense network.
 _MOST_DENSE = 2048
+#: Tables of at least this many numbers, and nothing else, are released as codes if the encoder sees S.
+_MANY_NUMBERS = 64
+
+
+def uses_bins(layout: Layout, *, sees_classes: bool) -> bool:
+    """Whether the default encoder draws numbers from bins. layout: of the columns without bins."""
+    return not (sees_classes and layout.all_free and len(layout.numbers) >= _MANY_NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -26,15 +35,22 @@ class Choice:
 
 
 def choose_architecture(signature: Signature, distortion: Distortion, group_sizes: Sequence[int]) -> Choice:
-    """`transport` if it applies and the encoder sees two groups that are not small; for large images the autoencoder,
-    if it applies; else a dense network. group_sizes: rows of each class of S; empty if S is a number.
+    """For large images and tables of many numbers, `affine_transport` if the encoder sees classes; for other large
+    images the autoencoder, if it applies; `transport` if it applies and the encoder sees two groups that are not small;
+    else a dense network. group_sizes: rows of each class of S; empty if S is a number.
     """
-    autoencoder, transport, dense = NoisyAutoencoder(), Transport(), FeedForward()
-    if signature.layout.shape is not None:
-        large = signature.layout.width > _MOST_DENSE
-        if large and autoencoder.problem(signature, distortion) is None:
+    affine, autoencoder, transport, dense = AffineTransport(), NoisyAutoencoder(), Transport(), FeedForward()
+    layout = signature.layout
+    if layout.shape is not None:
+        if layout.width <= _MOST_DENSE:
+            return Choice(dense, "images of few values")
+        if affine.problem(signature, distortion) is None:
+            return Choice(affine, f"images of more than {_MOST_DENSE} values, and the encoder sees S")
+        if autoencoder.problem(signature, distortion) is None:
             return Choice(autoencoder, f"images of more than {_MOST_DENSE} values")
-        return Choice(dense, "images of few values" if not large else "the autoencoder does not apply here")
+        return Choice(dense, "the autoencoder does not apply here")
+    if layout.all_free and layout.width >= _MANY_NUMBERS and affine.problem(signature, distortion) is None:
+        return Choice(affine, f"a table of at least {_MANY_NUMBERS} numbers, and the encoder sees S")
     if not signature.sees_classes:
         why = "does not see S" if not signature.sensitive_width else "sees S as a number"
         return Choice(dense, f"the encoder {why}, so rows cannot be moved between groups")
@@ -42,9 +58,9 @@ def choose_architecture(signature: Signature, distortion: Distortion, group_size
         return Choice(dense, f"S has {len(group_sizes)} groups; transport is chosen for two")
     if min(group_sizes) < _FEWEST_MOVED:
         return Choice(dense, f"a group of S has {min(group_sizes)} rows; transport needs {_FEWEST_MOVED}")
-    if signature.layout.group_width > _MOST_MOVED:
-        return Choice(dense, f"the columns have {signature.layout.group_width} categories and bins in all; transport "
-                             f"is chosen up to {_MOST_MOVED}")  # fmt: skip
+    if layout.group_width > _MOST_MOVED:
+        return Choice(dense, f"the columns have {layout.group_width} categories and bins in all; transport is chosen "
+                             f"up to {_MOST_MOVED}")  # fmt: skip
     if transport.problem(signature, distortion) is not None:
         return Choice(dense, "transport needs bins for all numbers and a distortion that adds up over columns")
     return Choice(transport, f"the encoder sees S, which has two groups of at least {_FEWEST_MOVED} rows")

@@ -1,8 +1,9 @@
 """`FairEncoder`: hide S in a table or in images within a distortion budget, as a scikit-learn transformer."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,6 +19,7 @@ from fairveil.auditing.certificate import certify_from
 from fairveil.data.batch import AnySchema, Batch, check_types
 from fairveil.data.frames import read_columns
 from fairveil.data.images import is_images, read_image_batch
+from fairveil.data.layout import Layout
 from fairveil.data.marginals import largest_drift
 from fairveil.data.schema import Schema
 from fairveil.data.table_codec import HandleUnknown
@@ -29,6 +31,7 @@ from fairveil.encoders import (
     check_architecture,
     choose_architecture,
     make_architecture,
+    uses_bins,
 )
 from fairveil.estimators.base import TableTransformer
 from fairveil.estimators.distortion import Floor, left_to_spend, measure, refuse_unreachable, unmet_message
@@ -67,9 +70,11 @@ class FairEncoder(TableTransformer):
         along optimal matchings; it needs sees_sensitive=True, a discrete S, and numbers with bins. `FeedForward` is the
         paper's network. `Partition` releases one of `n_cells` records, with separate borders between them for each
         group of S: for many groups and many numbers. `Matrix` is a channel over a small alphabet, which can be
-        certified. `Gaussian` adds noise to numbers. For images: `FeedForward`, `TransposedConv`, `NoisyAutoencoder`. A
-        module, or a callable f(inputs, outputs) that returns one, is your own network. "auto" uses transport if the
-        encoder sees S and S has two groups of at least 100 rows, the autoencoder for large images, and otherwise the
+        certified. `Gaussian` adds noise to numbers. `AffineTransport` and `LatentCode` move and noise principal
+        components: for images, sensors and embeddings. For images also `FeedForward`, `TransposedConv`,
+        `NoisyAutoencoder`. A module, or a callable f(inputs, outputs) that returns one, is your own network. "auto"
+        uses affine transport for large images and tables of many numbers if the encoder sees S, the autoencoder for
+        other large images, transport if the encoder sees S and S has two groups of at least 100 rows, and otherwise the
         feed-forward network; `architecture_reason_` says why.
     loss : {"log", "squared", "zero_one"} or AlphaLoss
         The adversary's loss. "squared" is for a continuous S.
@@ -260,13 +265,19 @@ class FairEncoder(TableTransformer):
             inside,
             y,
             aims,
-            bins=self.release == "sampled" and (architecture is None or architecture.uses_bins),
+            bins=self.release == "sampled" and self._bins(architecture),
             handle_unknown=self.handle_unknown,
             weights=read_weights(sample_weight, len(batch)),
         )
         # Only certification depends on which rows were fitted, and only tables can be certified.
         self._fitted_rows = FittedRows.of(prepared.original) if prepared.schema.columns else None
         return prepared
+
+    def _bins(self, architecture: Architecture | None) -> bool | Callable[[Layout], bool]:
+        if architecture is None:
+            classes = bool(self.sees_sensitive) and make_loss(self.loss).discrete
+            return partial(uses_bins, sees_classes=classes and not callable(self.distortion))
+        return architecture.uses_bins
 
     def _read_batch(self, X: Any, *, reset: bool) -> Batch:
         """X as a table or as images, with scikit-learn's checks."""

@@ -2,7 +2,7 @@
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from fairveil.data.batch import AnySchema, Batch, check_types, codec_for, descri
 from fairveil.data.columns import family_of
 from fairveil.data.frames import is_copy, missing_mask, read_columns, table_digest
 from fairveil.data.kinds import is_class
+from fairveil.data.layout import Layout
 from fairveil.data.rows import Rows
 from fairveil.data.schema import Schema
 from fairveil.data.sensitive import Sensitive, describe_sensitive
@@ -120,7 +121,7 @@ def prepare(
     y: Any,
     aims: Aims,
     *,
-    bins: bool,
+    bins: bool | Callable[[Layout], bool],
     handle_unknown: HandleUnknown,
     weights: Array | None = None,
 ) -> Prepared:
