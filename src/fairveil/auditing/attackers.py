@@ -7,7 +7,7 @@ a continuous one. Attackers and models of downstream tasks differ only in their 
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,30 +15,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fairveil._utils.errors import InputError, must_be
 from fairveil.auditing.crosses import Crosses
+from fairveil.auditing.model import Array, Matrix, Model, loss_of
 from fairveil.auditing.networks import FILTERS, Network
-from fairveil.metrics import log_loss
+from fairveil.auditing.pretrained import OnFeatures, is_available
 
-Array = NDArray[np.float64]
-Matrix = NDArray[np.float32]
 Profile = Literal["quick", "full"]
 
 #: Row limits of the nearest-neighbour and random-forest attackers, whose cost grows fastest with the rows.
 _MOST_ROWS = {"quick": 20_000, "full": 60_000}
-
-
-class Model(Protocol):
-    """An untrained model of one target."""
-
-    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array, draws: int = 1) -> Self:
-        """Fit; validation rows are for early stopping and tuning.
-
-        draws: x holds this many releases of the same rows, one after the other.
-        """
-        ...
-
-    def predict(self, x: Matrix) -> Array:
-        """Probabilities (rows, classes), or numbers (rows,)."""
-        ...
 
 
 #: Different training rows in each leaf of LightGBM.
@@ -117,9 +101,9 @@ class Averaged:
     def __init__(self, models: Sequence[Model]) -> None:
         self.models = list(models)
 
-    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array) -> Self:
+    def fit(self, x: Matrix, y: Array, x_val: Matrix, y_val: Array, draws: int = 1) -> Self:
         """Fit every model."""
-        self.models = [model.fit(x, y, x_val, y_val) for model in self.models]
+        self.models = [model.fit(x, y, x_val, y_val, draws) for model in self.models]
         return self
 
     def predict(self, x: Matrix) -> Array:
@@ -251,13 +235,6 @@ class Attacker:
     checks: bool = False
 
 
-def loss_of(predicted: Array, truth: Array) -> float:
-    """Mean log-loss in nats, or mean squared error for numbers."""
-    if predicted.ndim == 1:
-        return float(np.mean((predicted - truth) ** 2))
-    return log_loss(predicted, truth).value
-
-
 def check_profile(profile: str) -> None:
     """Reject an unknown profile."""
     if profile not in get_args(Profile):
@@ -306,6 +283,9 @@ def battery(profile: Profile, *, images: bool = False, wide: bool = False) -> li
                                   dropout=0.4, decay=0.01, seed=seed + 11 + number, **kinds[number % 2])
                           for number in range(2 if not full else 6)])]  # fmt: skip
 
+    def pretrained(classes: int | None, seed: int) -> list[Model]:
+        return [OnFeatures([linear_model(classes, 0.01, seed), *on_components(classes, seed)])]
+
     widths = [(128, 64)] if not full else [(64,), (256, 128), (512, 256, 128)]
     networks = [
         Attacker(f"MLP {'-'.join(map(str, hidden))}{f' #{number + 1}' if full else ''}", "values",
@@ -329,6 +309,8 @@ def battery(profile: Profile, *, images: bool = False, wide: bool = False) -> li
         Attacker("nearest neighbours", "components", neighbours),
         Attacker("linear", "components", linear),
     ]
+    if images and full and is_available():
+        components.append(Attacker("pretrained features", "images", pretrained))
     if images:
         return [Attacker("CNN", "images", convolutions, checks=True), *components, *tables]
     return [*tables, *components] if wide else tables
