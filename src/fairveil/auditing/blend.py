@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fairveil.auditing.attackers import Array, loss_of
+from fairveil.auditing.model import Array, loss_of
 from fairveil.auditing.protocol import Attempt
 from fairveil.auditing.scoring import Truth
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fairveil.auditing.attackers import Array, Attacker
+from fairveil.auditing.attackers import Attacker
 from fairveil.auditing.inputs import Target
+from fairveil.auditing.model import Array
 from fairveil.auditing.protocol import Evidence, Terms, attempt
 from fairveil.auditing.scoring import FOUND, Tried, Truth, attack_row, p_values
 

@@ -11,8 +11,8 @@ from scipy import special
 from sklearn.decomposition import PCA
 
 from fairveil._utils.errors import InputError
-from fairveil.auditing.attackers import Array, loss_of
 from fairveil.auditing.inputs import Released, Target
+from fairveil.auditing.model import Array, loss_of
 from fairveil.auditing.networks import FILTERS, Network
 from fairveil.auditing.protocol import Attempt, Evidence, Terms
 from fairveil.auditing.scoring import Truth, flat

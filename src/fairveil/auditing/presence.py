@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from scipy.special import logit, softmax
 
 from fairveil._utils.errors import InputError
-from fairveil.auditing.attackers import Array, Boosting, Matrix
+from fairveil.auditing.attackers import Boosting
 from fairveil.auditing.facts import Codes, Facts, Matches, check_facts, default_facts
 from fairveil.auditing.inputs import FEWEST_OF_A_PART, Released, Target, in_quarters
+from fairveil.auditing.model import Array, Matrix
 from fairveil.auditing.protocol import Attempt, Parts, Positions, Terms
 from fairveil.auditing.scoring import Truth, added, flat
 from fairveil.data.frames import Table

@@ -11,8 +11,9 @@ from sklearn.model_selection import train_test_split
 from fairveil._utils.components import Components
 from fairveil._utils.errors import InputError, rows_named
 from fairveil._utils.weights import systematic_resample
-from fairveil.auditing.attackers import Array, Attacker, Matrix, Model, loss_of
+from fairveil.auditing.attackers import Attacker
 from fairveil.auditing.inputs import ImageArray, Released, Target
+from fairveil.auditing.model import Array, Matrix, Model, loss_of
 from fairveil.auditing.views import FeatureMap, kept_values, order_features
 from fairveil.data.frames import Table
 
@@ -245,9 +246,7 @@ def _viewer(
     return show
 
 
-def _table_viewer(
-    tables: Sequence[Table], columns: FeatureMap, learned: Positions
-) -> Callable[..., dict[str, Matrix]]:
+def _table_viewer(tables: Sequence[Table], columns: FeatureMap, learned: Positions) -> Callable[..., dict[str, Matrix]]:
     components = None
     if len(columns.numbers) >= _WIDE:
         components = Components.of(columns.scaled(tables[0])[learned], _COMPONENTS, 0)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fairveil._utils.weights import effective_rows
-from fairveil.auditing.attackers import Array
 from fairveil.auditing.clusters import widened
 from fairveil.auditing.inputs import Target, in_quarters
+from fairveil.auditing.model import Array
 from fairveil.auditing.protocol import Attempt, Parts
 from fairveil.metrics import (
     Estimate,

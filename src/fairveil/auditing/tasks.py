@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from fairveil.auditing.attackers import Array, Attacker, Profile, battery
+from fairveil.auditing.attackers import Attacker, Profile, battery
 from fairveil.auditing.clusters import widened
 from fairveil.auditing.inputs import Target, in_quarters
+from fairveil.auditing.model import Array
 from fairveil.auditing.protocol import Evidence, Terms, attempt
 from fairveil.auditing.scoring import Truth, flat, majority_share
 from fairveil.metrics import (

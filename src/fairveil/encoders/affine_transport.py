@@ -165,10 +165,11 @@ class AffineTransportEncoder(CodeEncoder):
         generator = start.seeds.child("calibration").torch(rows.x.device)
         self.factor.zero_()
         without = self.distances(rows, generator)[1].mean(dim=1).numpy()
+        shapes = {int(member): noise_of(float(rest[member])) / rest[member] for member in np.flatnonzero(rest > 0)}
         trace, most = rest, _MOST_CALIBRATED * rest
         for turn in range(_CALIBRATIONS + 1):
-            for member in np.flatnonzero(trace > 0):
-                self._set_noise(int(member), noise_of(float(trace[member])))
+            for member, shape in shapes.items():
+                self._set_noise(member, trace[member] * shape)
             if turn < _CALIBRATIONS:
                 (first, expected), (second, _) = (self.distances(rows, generator) for _ in range(2))
                 left = _lowest(start, _spread(first, second, start.draws)) - without

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from fairveil.auditing.attackers import Boosting, Model, Neighbours, linear_model
+from fairveil.auditing.attackers import Boosting, Neighbours, linear_model
+from fairveil.auditing.model import Model
 from fairveil.auditing.networks import Network
 from fairveil.information import mixed_mutual_information
 
