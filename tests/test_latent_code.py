@@ -52,7 +52,9 @@ def test_a_game_hides_within_the_budget_and_the_file_holds_it(seen, tmp_path):
 
 def test_without_a_game_it_is_hardly_more_than_affine_transport():
     images, s = bent(1200, 1)
-    game = encoder(budget=1.0, training=Training(steps=0)).fit(images, sensitive_features=s)
+    game = encoder(budget=1.0, training=Training(steps=1, rounds=1, learning_rate=1e-9)).fit(
+        images, sensitive_features=s
+    )
     closed = encoder(budget=1.0, architecture=AffineTransport(8), training=None).fit(images, sensitive_features=s)
     codes = [e.veil_.encoder for e in (game, closed)]
     rows, seen = torch.from_numpy(images.reshape(-1, 64)), torch.eye(2)[s]

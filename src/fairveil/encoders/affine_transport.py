@@ -59,7 +59,7 @@ class AffineTransport(Architecture):
 
     name: ClassVar[str] = "affine_transport"
     training: ClassVar[Mapping[str, Any]] = {
-        "steps": 0,
+        "steps": None,  # no game
         "batch_size": 512,
         "learning_rate": 2e-3,
         "adversary_learning_rate": 2e-3,

@@ -62,11 +62,12 @@ def play(
         if checkpoint is not None:
             save_checkpoint(game, checkpoint, fingerprint)
     evaluated = validation.unweighted()
-    evaluated_at = {round(training.steps * (i + 1) / training.rounds) for i in range(training.rounds)}
+    steps = training.steps or 0
+    evaluated_at = {round(steps * (i + 1) / training.rounds) for i in range(training.rounds)}
     before = game.rounds[-1].seconds if game.rounds else 0.0
     start = saved = time.monotonic()
-    with progress(training.steps, "Training", show_progress) as report:
-        while game.step < training.steps:
+    with progress(steps, "Training", show_progress) as report:
+        while game.step < steps:
             game.schedule()
             index = game.restart_due()
             if index is not None:

@@ -40,7 +40,7 @@ _DEFAULTS: dict[str, Any] = {
 _OF_THE_RUN = ("device", "checkpoint")
 #: The minimum of each integer field.
 _LEAST = {
-    "steps": 0,
+    "steps": 1,
     "batch_size": 2,
     "adversary_steps": 1,
     "pretraining_steps": 1,
@@ -56,7 +56,7 @@ class Training:
     Parameters
     ----------
     steps : int
-        Encoder steps T. With 0 no game is played: the encoder is its warm start.
+        Encoder steps T. An architecture without a default needs no game: it is complete after its warm start.
     batch_size : int
     adversary_steps : int
         J, adversary steps on fresh draws before every encoder step. A sampled release is redrawn from the same
