@@ -202,8 +202,8 @@ def test_a_weighted_budget_is_that_of_the_repeated_table(architecture):
     X, s = leaning(4000, 1)
     X["number"] = np.random.default_rng(2).normal(s * 1.0)
     weights = np.where(s == 1, 9.0, 1.0)
-    fitted = FairEncoder(0.35, architecture=architecture, sees_sensitive=True, verbose=False, random_state=0,
-                         training=Training(steps=150, rounds=3), unmet="warn").fit(
+    fitted = FairEncoder(0.35, architecture=architecture, distortion="squared", sees_sensitive=True, verbose=False,
+                         random_state=0, training=Training(steps=150, rounds=3), unmet="warn").fit(
         X, sensitive_features=s, sample_weight=weights
     )  # fmt: skip
     new, groups = leaning(4000, 5)
