@@ -60,7 +60,7 @@ def scene(folder: Path) -> None:
     options = fairveil.workflows.Options(show_progress=False, workers=1)
     fairveil.workflows.release_file(folder / "people.csv", folder / "sex.veil", folder / "out.csv", options)
     (folder / "audit.json").write_text(
-        json.dumps({"format": "fairveil-audit-4", "subject": {}, "seal": "", "valid": True})
+        json.dumps({"format": "fairveil-audit-5", "subject": {}, "seal": "", "valid": True})
     )
 
 

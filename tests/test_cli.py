@@ -157,7 +157,38 @@ def test_a_frontier_of_veils(files, capsys, monkeypatch):
     assert [point["budget"] for point in points] == [0, 3, 6]
     assert points[0]["S AUC"] > 0.9
     assert sorted(p.name for p in (files / "veils").iterdir()) == [
-        "frontier.csv", "frontier.png", "sex-3.veil", "sex-6.veil"]  # fmt: skip
+        "frontier.csv", "frontier.html", "frontier.json", "frontier.png", "sex-3.veil", "sex-6.veil"]  # fmt: skip
+    for point in points:
+        for name in ("S AUC", "S accuracy", "hired accuracy", "hired ΔDemP"):
+            assert point[f"{name} low"] <= point[name] <= point[f"{name} high"]
+    assert sum(point["recommended"] for point in points) == 1
+    found = json.loads((files / "veils" / "frontier.json").read_text())
+    assert {rate["group"] for rate in found["points"][1]["rates"]["hired"]} == {"f", "m"}
+
+
+def test_a_frontier_tells_progress_reasons_and_a_recommendation(files, capsys, monkeypatch):
+    arguments = ["frontier", "people.csv", "-s", "sex", "--target", "hired", "--steps", "20", "--seed", "0"]
+    code, out, err = verb(capsys, monkeypatch, files, *arguments, "--budgets", "0.001,6", "-o", "more")
+    assert code == 0, err
+    titles = [line.split(":")[0] for line in err.splitlines()]
+    assert titles.index("Scoring the original") < titles.index("Training") < titles.index("Scoring releases")
+    assert "Budget 0.001 is not met." in out
+    assert "not met" in out.split("0.001")[1]
+    assert "Recommended: 6." in out
+
+
+def test_the_ledger_of_a_frontiers_veil_is_found(files, capsys, monkeypatch):
+    go = partial(verb, capsys, monkeypatch, files)
+    arguments = ["-s", "sex", "--steps", "20", "--seed", "0", "--quiet", "--budgets", "6", "-o", "third"]
+    assert go("frontier", "people.csv", *arguments)[0] == 0
+    assert go("release", "people.csv", "--veil", "third/sex-6.veil", "-o", "shared.csv", "--quiet")[0] == 0
+    monkeypatch.setenv("FAIRVEIL_STATE_HOME", str(files / "another-state"))  # nothing is recorded for this user
+    _, out, err = go("audit", "shared.csv", "--original", "people.csv", "-s", "sex", "--quiet")
+    assert "'sex' right in" in out, err
+    assert "The strongest of" in go("card", "shared.csv")[1]
+    code, _, err = go("card", "shared.csv", "--certificate", "absent.json")
+    assert code == 2
+    assert "There is no certificate" in err
 
 
 def test_a_certificate_of_a_finite_veil(files, capsys, monkeypatch):
@@ -168,7 +199,10 @@ def test_a_certificate_of_a_finite_veil(files, capsys, monkeypatch):
     assert code == 0
     assert "ertified" in out
     assert 0 < json.loads((files / "certificate.json").read_text())["bound"] <= 1
-    assert go("certify", "people.csv", "--veil", "cells.veil")[0] == 2
+    code, _, err = go("certify", "people.csv", "--veil", "cells.veil")
+    assert code == 2
+    assert "pass --unseen-rows" in err
+    assert "unseen_rows" not in err
 
 
 def test_options_from_a_config_file(files, capsys, monkeypatch):

@@ -17,6 +17,7 @@ from fairveil.auditing.attack import Found, attack_all, holder_rows
 from fairveil.auditing.attackers import Attacker, Profile, battery, check_profile
 from fairveil.auditing.certificate import Certificate
 from fairveil.auditing.clusters import repeats_too_often
+from fairveil.auditing.columns import compare_columns
 from fairveil.auditing.controls import control_rows, failures
 from fairveil.auditing.encoder_rows import Division, divide, read_encoder_rows
 from fairveil.auditing.inputs import (
@@ -176,6 +177,8 @@ def audit(
         information=pd.DataFrame(nats),
         controls=pd.DataFrame(controls),
         groups=_group_sizes(case),
+        columns=case.columns[0],
+        marginals=case.columns[1],
         certified=certificate,
         settings=_settings(case, profile, terms),
         seconds=clock.seconds,
@@ -204,6 +207,7 @@ class _Case:
     repeats: bool
     people: KnownPeople | None
     without: Callable[[str], tuple[Evidence, Evidence | None]]
+    columns: tuple[pd.DataFrame, pd.DataFrame]
 
 
 def _open_case(
@@ -245,6 +249,9 @@ def _open_case(
         raise InputError(problems)
     seen, known = _evidence(release, draws, before, division, shared=shared)
     channel = None if log_density is None else Channel.of(release, before, log_density)
+    columns = pd.DataFrame(), pd.DataFrame()
+    if isinstance(before, Table) and isinstance(release, Table):
+        columns = compare_columns(before, release)
 
     def without(name: str) -> tuple[Evidence, Evidence | None]:
         if name not in release.names or len(release.names) == 1:
@@ -254,7 +261,7 @@ def _open_case(
                          shared=shared)  # fmt: skip
 
     return _Case(secrets, tasks, hidden, division, seen, known, channel, _with_missing(release), repeats, known_facts,
-                 without)  # fmt: skip
+                 without, columns)  # fmt: skip
 
 
 def _with_joint(secrets: list[Target]) -> list[Target]:

@@ -17,8 +17,9 @@ from fairveil.auditing.encoder_rows import FITTED, NEW, NOT_STATED
 from fairveil.auditing.presence import check_presence, is_notable, presence_sentence
 from fairveil.report import absent, shown_interval, shown_number, write_page
 
-_FORMAT = "fairveil-audit-4"
-_FRAMES = ("leakage", "attacks", "tails", "tasks", "rates", "information", "controls", "groups", "presence")
+_FORMAT = "fairveil-audit-5"
+_FRAMES = ("leakage", "attacks", "tails", "tasks", "rates", "information", "controls", "groups", "presence", "columns",
+           "marginals")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,8 @@ class AuditResult:
     tasks: downstream models. rates: their error rates per group, for binary tasks.
     information: mutual information in nats. controls: attacks that had to succeed or fail.
     groups: sizes of the groups of S among the test rows. certificate: the certified bound, if one was given.
+    columns: if the original was given, the share of changed cells of each column and the drift of its distribution.
+    marginals: these distributions.
     settings: profile, confidence, rows per part, draws, seed, and `learned_from`: "new rows", "rows the encoder was
         fitted on" or "not stated". seconds: duration of each stage.
     subject: the audited file, by SHA-256, if it was checked. seal: who checked it.
@@ -57,6 +60,8 @@ class AuditResult:
     subject: dict[str, str] = field(default_factory=dict)
     seal: str = ""
     presence: pd.DataFrame = field(default_factory=pd.DataFrame)
+    columns: pd.DataFrame = field(default_factory=pd.DataFrame)
+    marginals: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def certificate(self) -> pd.DataFrame:
@@ -107,6 +112,21 @@ class AuditResult:
     def _refuse_invalid(self) -> None:
         if not self.valid:
             raise InputError(f"This audit is invalid and says nothing: {' '.join(self.reasons)}")
+
+    def headline(self) -> str:
+        """A few plain sentences for a reader who decides about the release: hidden or not, fair, useful, changed."""
+        if not self.valid:
+            return "Nothing can be said about this release: a control of the audit failed."
+        told = [_hidden(row) for row in self.leakage.to_dict("records")]
+        for row in self.tasks.drop_duplicates("target").to_dict("records") if len(self.tasks) else []:
+            if not absent(row.get("baseline")):
+                told.append(f"A model for {row['target']!r} reaches {row['utility']:.3f} if it learns from the release "
+                            f"and {row['baseline']:.3f} from the original data.")  # fmt: skip
+        if len(self.columns):
+            most = self.columns.loc[self.columns["drift"].idxmax()]
+            told.append(f"{100 * self.columns['changed'].mean():.0f} % of the cells were changed; the distribution "
+                        f"of {most['column']!r} moved most (by {100 * most['drift']:.1f} %).")  # fmt: skip
+        return " ".join(told)
 
     def verdict(self) -> str:
         """A one-paragraph summary for a data curator."""
@@ -252,11 +272,29 @@ class AuditResult:
 
     def to_html(self, path: str | Path) -> None:
         """Write one self-contained page: verdict, figures, tables and method."""
-        write_page(self.to_dict() | {"verdict": self.verdict()}, Path(path))
+        write_page(self.to_dict() | {"verdict": self.verdict(), "headline": self.headline()}, Path(path))
 
     def with_certificate(self, certificate: Certificate) -> "AuditResult":
         """A copy with a certificate for the same release."""
         return replace(self, certified=certificate)
+
+
+#: Up to these AUCs the best attacker counts as harmless, and as weak.
+_HARMLESS, _WEAK = 0.55, 0.6
+
+
+def _hidden(row: dict[Any, Any]) -> str:
+    """One sentence on how well one sensitive attribute is hidden."""
+    name, gap = row["sensitive"], ""
+    if not absent(row.get("worst_gap")):
+        gap = f", and a predictor could treat groups differently by {100 * max(row['worst_gap'], 0.0):.1f} points"
+    if not row["found"]:
+        return f"{name!r} is hidden: no attacker does better than chance{gap}."
+    if absent(row.get("auc")):
+        return f"{name!r} is visible: an attacker explains {100 * row['advantage']:.1f} % of its variance{gap}."
+    auc = float(row["auc"])
+    how = "almost hidden" if auc <= _HARMLESS else "weakly visible" if auc <= _WEAK else "visible"
+    return f"{name!r} is {how}: the best attacker has an AUC of {auc:.3f} (0.5 is guessing){gap}."
 
 
 def _records(frame: pd.DataFrame) -> dict[str, Any]:

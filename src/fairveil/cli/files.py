@@ -1,9 +1,10 @@
 """Verbs that write files: inspect, fit, frontier, release."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,6 +16,9 @@ from fairveil._utils.atomic import sha256_of, write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.cli.app import Json, Quiet, app, printable, show_json
 from fairveil.veil.signing import check_signature
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Sensitive = Annotated[
     list[str] | None,
@@ -144,9 +148,7 @@ def fit(
 @app.command()
 def frontier(
     file: Annotated[Path, typer.Argument(help="A CSV or Parquet file.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder for veils, frontier.csv and frontier.png.")
-    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the veils, their scores and plots.")],
     budgets: Annotated[str, typer.Option(help="Budgets to train together, separated by commas.")] = "0.5,0.8,1.2,1.8",
     sensitive: Sensitive = None,
     target: Annotated[list[str] | None, typer.Option(help="A column to predict from each release.")] = None,
@@ -163,7 +165,7 @@ def frontier(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train veils for several budgets at once, with a table and a plot to choose from.
+    """Train veils for several budgets at once, with a table and plots to choose from, and a recommended budget.
 
     Example: `fairveil frontier adult.csv -s sex --target salary --budgets 0.5,1,2 -o veils`
     """
@@ -186,14 +188,16 @@ def frontier(
     if as_json:
         show_json(json.loads(points.to_json(orient="records", force_ascii=False)))
         return
-    table = Table(title="Accuracy of a fresh LightGBM on each release")
-    for name in points.columns:
-        table.add_column(Text(str(name)), justify="right")
-    for row in points.to_dict("records"):
-        table.add_row(*(f"{v:.4g}" if isinstance(v, float) and v == v else "" if v != v or v is None else str(v)
-                        for v in row.values()))  # fmt: skip
-    console.print(table)
-    typer.echo(f"Wrote the veils, frontier.csv and frontier.png to {output}/. Budget 0 is the original data.")
+    console.print(_frontier_table(points, target or ()))
+    for row in points[~points["met"]].to_dict("records"):
+        typer.echo(f"Budget {row['budget']:g} is not met. {row['reason']}")
+    chosen = points[points["recommended"]].to_dict("records")
+    for row in chosen:
+        typer.echo(f"Recommended: {row['budget']:g}. {row['reason']}")
+    if not chosen:
+        typer.echo("No budget is met: raise the budgets, give more rows, or train for more steps.")
+    typer.echo(f"Wrote the veils, frontier.html, frontier.png, frontier.csv and frontier.json to {output}/. "
+               "Budget 0 is the original data.")  # fmt: skip
 
 
 @app.command()
@@ -260,6 +264,22 @@ def release(
     typer.echo(f"Keep {veil.name}.ledger private: it records which row is which.")
 
 
+def _frontier_table(points: "pd.DataFrame", targets: Sequence[str]) -> Table:
+    """One row per budget, with 95 % intervals."""
+    table = Table(title="Fresh models on each release", caption="95 % intervals. * the recommended budget.")
+    names = ["S AUC", "S accuracy", *(f"{t} {what}" for t in targets for what in ("accuracy", "ΔDemP"))]
+    for name in ("budget", "distortion (at most)", *names):
+        table.add_column(Text(printable(name)), justify="right")
+    for row in points.to_dict("records"):
+        cells = [
+            f"{row[name]:.3f} [{row[f'{name} low']:.3f}, {row[f'{name} high']:.3f}]" if row["met"] else "not met"
+            for name in names
+        ]
+        star = " *" if row["recommended"] else ""
+        table.add_row(f"{row['budget']:g}{star}", f"{row['distortion']:.3g} ({row['upper']:.3g})", *cells)
+    return table
+
+
 def split_names(given: list[str] | None, file: Path) -> list[str]:
     """Column names: one per option, or several separated by commas. A name may itself contain a comma."""
     commas = any("," in text for text in given or ())
@@ -287,8 +307,8 @@ def _recipe(
 def _inspected(found: "workflows.Inspection") -> Table:
     secret = " & ".join(found.sensitive)
     caption = f"{found.rows:,} rows." + (
-        f" 'tells S': the accuracy of predicting {secret} from this column alone; the majority class has "
-        f"{100 * found.majority:.1f} %." if found.majority is not None else ""
+        f" 'tells S': the AUC of predicting {secret} from this column alone (0.5: nothing, 1: everything)."
+        if found.majority is not None else ""
     )  # fmt: skip
     # As `Text`: names come from the data and are not markup.
     table = Table(title=Text(printable(found.file)), caption=Text(caption))
@@ -297,5 +317,5 @@ def _inspected(found: "workflows.Inspection") -> Table:
     for row in found.found:
         table.add_row(Text(row.column.name), row.column.role or "?", row.column.kind, f"{row.distinct:,}",
                       f"{100 * row.missing:.1f} %" if row.missing else "",
-                      "" if row.tells is None else f"{100 * row.tells:.1f} %", Text(" ".join(row.notes)))  # fmt: skip
+                      "" if row.tells is None else f"{row.tells:.3f}", Text(" ".join(row.notes)))  # fmt: skip
     return table

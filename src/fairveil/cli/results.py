@@ -71,11 +71,7 @@ def audit(
         result.to_html(report)
     if save is not None:
         result.to_json(save)
-    if found_card.exists() and result.seal:
-        workflows.write_card(
-            found_card, workflows.with_audit(_card_of(release), result.to_dict(), _seals(release, veil))
-        )
-    elif found_card.exists():
+    if not workflows.record_audit(release, result, veil):
         typer.echo("The card was not changed: without the ledger it cannot be verified that these rows match.",
                    err=True)  # fmt: skip
     if as_json:
@@ -135,11 +131,13 @@ def card(
 
     Example: `fairveil card censored.csv --audit audit.json`
     """
-    found = _card_of(release)
+    found = workflows.card_of(release)
     if audit_result is not None:
-        found = workflows.with_audit(found, workflows.read_json(audit_result, "audit"), _seals(release, veil))
+        found = workflows.with_audit(
+            found, workflows.read_json(audit_result, "audit"), workflows.ledger_of(release, veil)
+        )
     if certificate is not None:
-        found = _certified(found, certificate, _seals(release, veil))
+        found = _certified(found, certificate, workflows.ledger_of(release, veil))
     if audit_result is not None or certificate is not None:
         workflows.write_card(workflows.card_path(release), found)
     if as_json:
@@ -172,34 +170,6 @@ def sign(
     if file is not None and check is not None:
         check_signature(file, check)
         typer.echo(f"{file.name} was signed by the owner of {check.name}.")
-
-
-def _card_of(release: Path) -> dict[str, Any]:
-    """The card of a release, which must be the file it was written for."""
-    found = workflows.read_card(workflows.card_path(release))
-    if _digest(release) != found["release"]["sha256"]:
-        raise InputError(f"{release.name} is not the file its card was written for: it was changed or replaced.")
-    return found
-
-
-def _digest(release: Path) -> str:
-    if not release.exists():
-        raise InputError(f"There is no release {release}.")
-    return workflows.open_source(release).digest()
-
-
-def _seals(release: Path, veil: Path | None) -> "Ledger":
-    """The ledger that contains this release."""
-    from fairveil.workflows.release.ledger import Ledger
-
-    if veil is not None:
-        if not veil.is_file():
-            raise InputError(f"There is no veil {veil}.")
-        return Ledger.of(veil)
-    found = Ledger.holding(_digest(release), [release.absolute().parent, Path.cwd()])
-    if found is None:
-        raise InputError(f"No ledger here contains {release.name}. Name its veil with --veil. Nothing was written.")
-    return found[0]
 
 
 def _certified(found: dict[str, Any], path: Path, seals: "Ledger") -> dict[str, Any]:

@@ -16,7 +16,7 @@ from fairveil.estimators.classifier import FairClassifier
 from fairveil.estimators.encoder import FairEncoder
 from fairveil.estimators.inputs import Budget
 from fairveil.report.charts import frontier_figure
-from fairveil.report.page import write_frontier
+from fairveil.report.frontier import write_training
 
 
 def _releases(frontier: "FairFrontier") -> bool:
@@ -123,8 +123,8 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return frontier_figure(self._shown())
 
     def to_html(self, path: str | Path) -> None:
-        """Write the plot and the table of all points as one page."""
-        write_frontier(self._shown(), self.estimator._varied, Path(path))
+        """Write all points as one explorable page with a slider over the budgets. It holds no rows."""
+        write_training(self._shown(), self.estimator._varied, Path(path))
 
     def _shown(self) -> list[dict[str, Any]]:
         """Points as plain values; for a budget by kind, the sum."""

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 Rows = list[dict[str, Any]]
 
@@ -140,6 +141,49 @@ def frontier_figure(points: Rows) -> Figure:
     return figure
 
 
+def points_figure(frontier: dict[str, Any]) -> Figure:
+    """The points of a file's frontier with intervals, one row per target.
+
+    Leakage of S against the budget, accuracy of the target against the leakage and against ΔDemP. The axes include
+    guessing and the original data, so that small differences look small; points are not joined, because their order
+    along an axis is noise where they are close.
+    """
+    points = [point for point in frontier["points"] if point["met"] and point.get("S AUC") is not None]
+    targets = frontier["targets"]
+    figure = Figure(figsize=(4.8 * (3 if targets else 1), 4.0 * max(len(targets), 1)), layout="constrained")
+    grid = figure.subplots(max(len(targets), 1), 3 if targets else 1, squeeze=False)
+    hidden, leak = " & ".join(frontier["hides"]), "AUC of a fresh attacker"
+    for row, target in zip(grid, targets or [None], strict=True):
+        _points(row[0], points, "budget", "S AUC")
+        row[0].axhline(0.5, color="grey", ls=":", label="guessing")
+        row[0].set(xlabel="budget (0: the original)", ylabel=_plain(f"{leak} on {hidden}"))
+        row[0].legend(fontsize=8)
+        if target is None or not points:
+            continue
+        for axes, x, label, guess in ((row[1], "S AUC", leak, 0.5), (row[2], f"{target} ΔDemP", "ΔDemP", 0.0)):
+            _points(axes, points, x, f"{target} accuracy", scale=100)
+            axes.axvline(guess, color="grey", ls=":")
+            axes.axhline(100 * points[0][f"{target} majority"], color="grey", ls=":", label="guessing")
+            axes.set(xlabel=_plain(f"{label} of {target}" if x != "S AUC" else f"{label} on {hidden}"),
+                     ylabel=_plain(f"accuracy of {target} (%)"))  # fmt: skip
+            axes.legend(fontsize=8)
+    return figure
+
+
+def _points(axes: Any, points: Rows, x: str, y: str, scale: float = 1.0) -> None:
+    for point in points:
+        colour = "0.4" if point["budget"] == 0 else "C2" if point.get("recommended") else "C0"
+        across = (
+            None if x == "budget" else [[max(point[x] - point[f"{x} low"], 0)], [max(point[f"{x} high"] - point[x], 0)]]
+        )
+        up = [[scale * max(point[y] - point[f"{y} low"], 0)], [scale * max(point[f"{y} high"] - point[y], 0)]]
+        axes.errorbar(point[x], scale * point[y], xerr=across, yerr=up, fmt="o", color=colour, capsize=3)
+        name = "original" if point["budget"] == 0 else f"{point['budget']:g}" + " *" * bool(point.get("recommended"))
+        axes.annotate(name, (point[x], scale * point[y]), fontsize=8, textcoords="offset points", xytext=(5, 5))
+    axes.grid(alpha=0.3)
+    axes.margins(0.12)
+
+
 def _once(tasks: Rows) -> Rows:
     """One row per task and model: utility does not depend on the sensitive column."""
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -159,8 +203,16 @@ def _plain(text: str) -> str:
     return short.replace("$", r"\$")
 
 
+def _few_ticks(figure: Figure) -> None:
+    """Few enough ticks that their labels do not overlap."""
+    for axes in figure.axes:
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.tick_params(axis="x", labelsize=8)
+
+
 def data_uri(figure: Figure) -> str:
     """A figure as a PNG data URI."""
+    _few_ticks(figure)
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=110, format="png")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -5,22 +5,23 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from fairveil._utils.atomic import write_atomic
 from fairveil.report.charts import (
-    data_uri,
-    frontier_figure,
     group_picture,
     leakage_picture,
     parity_picture,
     presence_picture,
     utility_picture,
 )
+from fairveil.report.svg import bars
 
 #: Counts below this are not shown: pages are shared, and a small count may identify people.
 FEWEST_SHOWN = 10
 
-_TEMPLATES = jinja2.Environment(
+#: Templates of all pages.
+TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("fairveil.report", "."),
     autoescape=True,  # names of columns and groups come from the data
     undefined=jinja2.StrictUndefined,
@@ -37,18 +38,10 @@ def write_page(audit: dict[str, Any], path: Path) -> None:
     write_atomic(path, page.encode())
 
 
-def write_frontier(points: list[dict[str, Any]], varied: str, path: Path) -> None:
-    """Write a frontier as one page: figure and table. varied: the parameter that differs between its points."""
-    template = _TEMPLATES.get_template("frontier.html.j2")
-    page = template.render(points=points, varied=varied, picture=data_uri(frontier_figure(points)), number=shown_number)
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to.")
-    write_atomic(path, page.encode())
-
-
 def render_page(audit: dict[str, Any]) -> str:
     """Render the page as text."""
-    names = ("leakage", "attacks", "tails", "tasks", "rates", "information", "controls", "groups", "presence")
+    names = ("leakage", "attacks", "tails", "tasks", "rates", "information", "controls", "groups", "presence",
+             "columns", "marginals")  # fmt: skip
     frames = {name: records(audit[name]) for name in names}
     frames["groups"] = with_counts(frames["groups"])
     pictures = {}
@@ -61,12 +54,13 @@ def render_page(audit: dict[str, Any]) -> str:
             pictures["utility"] = utility_picture(frames["tasks"])
         if frames["rates"]:
             pictures["groups"] = group_picture(frames["rates"])
-    template = _TEMPLATES.get_template("page.html.j2")
+    template = TEMPLATES.get_template("page.html.j2")
     return template.render(
         audit=audit,
         pictures=pictures,
         count=shown_count,
-        interval=shown_interval,
+        interval=stacked_interval,
+        charts=_marginal_charts(frames["columns"], frames["marginals"]),
         number=shown_number,
         upwards=rounded_up,
         has_fitted=any(not absent(row.get("fitted_advantage")) for row in frames["leakage"]),
@@ -128,3 +122,25 @@ def shown_interval(row: dict[str, Any], name: str, digits: int = 3) -> str:
         return ""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     return f"{row[name]:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def stacked_interval(row: dict[str, Any], name: str, digits: int = 3) -> Markup | str:
+    """A value with its interval below it, which keeps columns of a table narrow."""
+    if absent(row.get(name)):
+        return ""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return Markup('{}<br><small class="note">[{}, {}]</small>').format(
+        f"{row[name]:.{digits}f}", f"{low:.{digits}f}", f"{high:.{digits}f}"
+    )
+
+
+def _marginal_charts(columns: list[dict[str, Any]], marginals: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The distribution of each column before and after, the most changed first."""
+    ordered = sorted(columns, key=lambda row: -row["drift"])
+    return [{**row, "chart": marginal_chart(row["column"], marginals)} for row in ordered]
+
+
+def marginal_chart(name: str, marginals: list[dict[str, Any]]) -> Markup:
+    """The distribution of one column before and after."""
+    pairs = [(str(row["value"]), row["before"], row["after"]) for row in marginals if row["column"] == name]
+    return bars(pairs, title=f"Distribution of {name} before and after")

@@ -7,7 +7,9 @@ from fairveil._utils.lazy import lazily
 if TYPE_CHECKING:
     from fairveil.workflows.audit import audit_file, certify_file, sealed_certificate
     from fairveil.workflows.fit import fit_file, fit_frontier
-    from fairveil.workflows.inspect import Inspection, inspect_file, read_schema
+    from fairveil.workflows.inspect import Inspection, edit_roles, inspect_file, read_schema
+    from fairveil.workflows.points import read_frontier
+    from fairveil.workflows.preview import Preview, preview_veil
     from fairveil.workflows.reading import open_table
     from fairveil.workflows.recipe import Recipe
     from fairveil.workflows.release.card import (
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     )
     from fairveil.workflows.release.driver import release_file
     from fairveil.workflows.release.job import Options, open_veil
+    from fairveil.workflows.release.recorded import card_of, ledger_of, record_audit
     from fairveil.workflows.sources import open_source
 
 __getattr__, __dir__ = lazily(
@@ -28,7 +31,9 @@ __getattr__, __dir__ = lazily(
     {
         "audit": ["audit_file", "certify_file", "sealed_certificate"],
         "fit": ["fit_file", "fit_frontier"],
-        "inspect": ["Inspection", "inspect_file", "read_schema"],
+        "inspect": ["Inspection", "edit_roles", "inspect_file", "read_schema"],
+        "points": ["read_frontier"],
+        "preview": ["Preview", "preview_veil"],
         "reading": ["open_table"],
         "recipe": ["Recipe"],
         "release.card": [
@@ -42,6 +47,7 @@ __getattr__, __dir__ = lazily(
         ],
         "release.driver": ["release_file"],
         "release.job": ["Options", "open_veil"],
+        "release.recorded": ["card_of", "ledger_of", "record_audit"],
         "sources": ["open_source"],
     },
 )
@@ -49,20 +55,27 @@ __getattr__, __dir__ = lazily(
 __all__ = [
     "Inspection",
     "Options",
+    "Preview",
     "Recipe",
     "audit_file",
+    "card_of",
     "card_path",
     "card_text",
     "certify_file",
+    "edit_roles",
     "fit_file",
     "fit_frontier",
     "inspect_file",
+    "ledger_of",
     "open_source",
     "open_table",
     "open_veil",
+    "preview_veil",
     "read_card",
+    "read_frontier",
     "read_json",
     "read_schema",
+    "record_audit",
     "release_file",
     "sealed_certificate",
     "with_audit",

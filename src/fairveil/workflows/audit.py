@@ -78,6 +78,12 @@ def certify_file(
 ) -> Certificate:
     """Bound the unfairness of any predictor on a veil's release, from rows it was not fitted on."""
     encoder = open_veil(veil)
+    if encoder.veil_.encoder.alphabet is None:
+        raise InputError(f"{Path(veil).name} releases too many different records to be certified. Fit one with "
+                         "--architecture matrix --cells K, or --architecture partition --cells K.")  # fmt: skip
+    if not unseen_rows:
+        raise InputError("A veil holds no rows, so it is unknown whether these were used in fitting, and a certificate "
+                         "needs rows that were not. If none of them was used, pass --unseen-rows.")  # fmt: skip
     file = open_table(source)
     schema, sensitive = encoder.veil_.schema, encoder.veil_.sensitive
     names = [column.name for column in sensitive.columns]

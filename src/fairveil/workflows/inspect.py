@@ -1,19 +1,19 @@
 """Inspect a table: propose a schema to edit, with a role for every column and notes for the curator."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from fairveil._utils.atomic import refuse_special
+from fairveil._utils.atomic import refuse_special, write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.data.bins import most_bins
-from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Column, family_of, shown
+from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Column, Role, family_of, shown
 from fairveil.data.dependencies import Dependency, find_dependencies
 from fairveil.data.frames import missing_mask, plain_column
 from fairveil.data.infer import infer_column
@@ -21,6 +21,7 @@ from fairveil.data.kinds import FEWEST_OF_A_GROUP, is_class, joint_labels, with_
 from fairveil.data.schema import Schema
 from fairveil.data.sensitive import OTHERS, describe_sensitive, small_groups
 from fairveil.data.types import text_pattern
+from fairveil.metrics import weighted_auc
 from fairveil.workflows.reading import TableFile
 from fairveil.workflows.sampling import MOST_ROWS, sample_rows
 
@@ -30,6 +31,8 @@ _MOST_BYTES = 2**22
 _MOST_PARTS = 20_000
 #: A column that predicts S in this share of the rows is taken for a copy of S.
 _NEARLY = 0.95
+#: Or with this AUC: where one group is large, accuracy says little.
+_NEARLY_AUC = 0.99
 #: Text is an identifier if this share of its values is distinct; for integers, this share.
 _OWN_TEXT, _OWN_NUMBERS = 0.5, 0.95
 _FEWEST_TO_TELL = 50
@@ -37,7 +40,10 @@ _FEWEST_TO_TELL = 50
 
 @dataclass(frozen=True)
 class Found:
-    """One column: its description (role None if the curator must decide), how well it alone predicts S, and notes."""
+    """One column: its description (role None if the curator must decide), how well it alone predicts S, and notes.
+
+    tells: the AUC of predicting S from this column alone, for several classes averaged over them; 0.5 is guessing.
+    """
 
     column: Column
     distinct: int
@@ -64,31 +70,15 @@ class Inspection:
 
     def to_yaml(self) -> str:
         """A schema to edit: notes are comments, and an empty role stops every command."""
-        lines = [
-            f"# Columns of {shown(self.file)}, from {self.rows:,} rows.",
-            "# Edit the roles, then: fairveil fit FILE --schema THIS",
-            "#   encode     released, censored        keep   released as it is, seen by every adversary",
-            "#   sensitive  hidden, not released      pass   released as it is, seen by nobody (audited)",
-            "#   drop       not released              (empty) not decided: nothing runs",
-            f"# Categories of fewer than {FEWEST} rows are not listed; ends of ranges are reached by {FEWEST} rows.",
-            "columns:",
-        ]
-        for found in self.found:
-            lines += [f"# {shown(found.column.name)}: {note}" for note in found.notes]
-            plain = asdict(Column("", "categorical"))
-            values = {
-                name: _listed(value)
-                for name, value in asdict(found.column).items()
-                if name in ("name", "role", "kind") or value != plain[name]
-            }
-            text = yaml.safe_dump([values], sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
-            lines.append(text.rstrip())
-        if self.dependencies:
-            lines += ["# Columns determined by another column: every release respects this.", "dependencies:"]
-            rules = [{name: _listed(value) for name, value in asdict(rule).items()} for rule in self.dependencies]
-            text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
-            lines.append(text.rstrip())
-        return "\n".join(lines) + "\n"
+        plain = asdict(Column("", "categorical"))
+        columns = [
+            {name: _listed(value) for name, value in asdict(found.column).items()
+             if name in ("name", "role", "kind") or value != plain[name]}
+            for found in self.found
+        ]  # fmt: skip
+        rules = [{name: _listed(value) for name, value in asdict(rule).items()} for rule in self.dependencies]
+        notes = {found.column.name: found.notes for found in self.found}
+        return schema_text(self.file, self.rows, columns, rules, notes)
 
     def schema(self) -> Schema:
         """The proposed schema; every column must have a role."""
@@ -105,14 +95,73 @@ class Inspection:
                 "columns": columns, "undecided": self.undecided}  # fmt: skip
 
 
-def inspect_file(source: TableFile, sensitive: Sequence[str] = (), *, seed: int = 0) -> Inspection:
-    """Read (a sample of) the rows and propose a schema. Categories held by fewer than ten rows are left out."""
+def schema_text(
+    file: str,
+    rows: int,
+    columns: Sequence[Mapping[str, Any]],
+    rules: Sequence[Mapping[str, Any]],
+    notes: Mapping[str, Sequence[str]],
+) -> str:
+    """A schema as YAML to edit, from plain values: one line per column, with its notes as comments."""
+    lines = [
+        f"# Columns of {shown(file)}, from {rows:,} rows.",
+        "# Edit the roles, then: fairveil fit FILE --schema THIS",
+        "#   encode     released, censored        keep   released as it is, seen by every adversary",
+        "#   sensitive  hidden, not released      pass   released as it is, seen by nobody (audited)",
+        "#   drop       not released              (empty) not decided: nothing runs",
+        f"# Categories of fewer than {FEWEST} rows are not listed; ends of ranges are reached by {FEWEST} rows.",
+        "columns:",
+    ]
+    for column in columns:
+        lines += [f"# {shown(column['name'])}: {note}" for note in notes.get(column["name"], ())]
+        lines.append(_yaml([dict(column)]))
+    if rules:
+        lines += ["# Columns determined by another column: every release respects this.", "dependencies:"]
+        lines.append(_yaml([dict(rule) for rule in rules]))
+    return "\n".join(lines) + "\n"
+
+
+def _yaml(rows: list[dict[str, Any]]) -> str:
+    text: str = yaml.safe_dump(rows, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+    return text.rstrip()
+
+
+def edit_roles(path: str | Path, inspected: Mapping[str, Any], roles: Mapping[str, str | None]) -> list[str]:
+    """Change roles in a schema file as `inspect` writes it; returns the columns that still have none.
+
+    inspected: `Inspection.to_dict`, for the comments.
+    """
+    path = Path(path)
+    values = read_yaml(path, "schema")
+    listed = values.get("columns")
+    if not isinstance(listed, list) or not all(isinstance(c, dict) and isinstance(c.get("name"), str) for c in listed):
+        raise InputError(f"{path.name} is not a schema: it must list 'columns', as fairveil inspect writes them.")
+    unknown = [name for name in roles if name not in {column["name"] for column in listed}]
+    strange = [role for role in roles.values() if role is not None and role not in get_args(Role)]
+    if unknown or strange:
+        raise InputError(f"{path.name} cannot be edited: a column or a role is unknown.")
+    columns = [{**column, "role": roles.get(column["name"], column.get("role"))} for column in listed]
+    notes = {column["name"]: column["notes"] for column in inspected["columns"]}
+    text = schema_text(inspected["file"], inspected["rows"], columns, values.get("dependencies") or [], notes)
+    write_atomic(path, text.encode())
+    return [column["name"] for column in columns if column["role"] is None]
+
+
+def inspect_file(
+    source: TableFile, sensitive: Sequence[str] = (), *, coded: Sequence[str] = (), seed: int = 0
+) -> Inspection:
+    """Read (a sample of) the rows and propose a schema. Categories held by fewer than ten rows are left out.
+
+    coded: columns whose numbers are labels, such as postcodes: they become categorical.
+    """
     readable = [name for name in source.names if name not in source.nested]
     sample = sample_rows(source, readable, {}, MOST_ROWS, seed)
-    return inspect_rows(source, sample.table, sample.rows, sensitive)
+    return inspect_rows(source, sample.table, sample.rows, sensitive, coded)
 
 
-def inspect_rows(source: TableFile, table: pa.Table, rows: int, sensitive: Sequence[str] = ()) -> Inspection:
+def inspect_rows(
+    source: TableFile, table: pa.Table, rows: int, sensitive: Sequence[str] = (), coded: Sequence[str] = ()
+) -> Inspection:
     """Propose a schema from rows of a file, as text for CSV files. rows: how many rows the file has."""
     unknown = [name for name in sensitive if name not in source.names]
     if unknown:
@@ -124,7 +173,8 @@ def inspect_rows(source: TableFile, table: pa.Table, rows: int, sensitive: Seque
     secret = _classes(table.select(list(sensitive))) if sensitive else None
     majority = None if secret is None else float(np.bincount(secret).max() / len(secret))
     found = tuple(
-        _inspect_column(name, table[name], types.get(name), name in sensitive, secret, majority, len(source.names))
+        _inspect_column(name, table[name], types.get(name), name in sensitive, secret, majority, len(source.names),
+                        coded=name in coded)
         for name in table.column_names
     )
     nested = {name: f"no role yet. Values of the type {kind} cannot be censored: 'drop'."
@@ -147,6 +197,8 @@ def _inspect_column(
     secret: np.ndarray | None,
     majority: float | None,
     columns: int,
+    *,
+    coded: bool = False,
 ) -> Found:
     gone = missing_mask(values)
     distinct = int(pc.count_distinct(values).as_py()) if family_of(values.type) else 0
@@ -156,12 +208,12 @@ def _inspect_column(
         column, _ = infer_column(name, values, "sensitive", type_=type_)
         column, told = _with_groups(column, values)
         return Found(column, distinct, share, None, told)
-    column, problems = infer_column(name, values, "encode", type_=type_, most=most_bins(columns))
+    column, problems = infer_column(name, values, "encode", type_=type_, coded=coded, most=most_bins(columns))
     notes = []
     undecided = bool(problems)
     if problems:
         notes.append("no role yet. " + _why(values, distinct, problems))
-    elif type_ is None and _is_identifier(values, distinct, rows):
+    elif type_ is None and not coded and _is_identifier(values, distinct, rows):
         undecided = True
         notes.append(f"no role yet. {distinct:,} different values in {rows:,} rows: an identifier? 'drop' it, or "
                      "'pass' it, which makes every row linkable.")  # fmt: skip
@@ -173,10 +225,10 @@ def _inspect_column(
         )
     tells = None
     if secret is not None and majority is not None and not undecided:
-        tells = _guessed_right(column, values, secret)
-        if tells >= _NEARLY and tells > majority + 0.02:
+        right, tells = _predicted_alone(column, values, secret)
+        if (right >= _NEARLY and right > majority + 0.02) or tells >= _NEARLY_AUC:
             undecided = True
-            notes.append(f"no role yet. It alone predicts S in {100 * tells:.1f} % of the rows: a "
+            notes.append(f"no role yet. It alone predicts S in {100 * right:.1f} % of the rows (AUC {tells:.3f}): a "
                          "copy of S? 'drop' it, or 'encode' it.")  # fmt: skip
     if undecided:
         column = Column(name, column.kind, None, column.family, column.missing, type=type_)
@@ -228,8 +280,8 @@ def _is_identifier(values: pa.ChunkedArray, distinct: int, rows: int) -> bool:
     return bool(pa.types.is_string(values.type)) and distinct > _OWN_TEXT * rows
 
 
-def _guessed_right(column: Column, values: pa.ChunkedArray, secret: np.ndarray) -> float:
-    """The accuracy of predicting S from this column alone: trained on every other row, scored on the rest."""
+def _predicted_alone(column: Column, values: pa.ChunkedArray, secret: np.ndarray) -> tuple[float, float]:
+    """Accuracy and AUC of predicting S from this column alone: trained on every other row, scored on the rest."""
     if column.kind == "categorical":
         codes = np.asarray(pc.fill_null(values.combine_chunks().dictionary_encode().indices, -1).to_numpy()) + 1
     else:
@@ -238,7 +290,13 @@ def _guessed_right(column: Column, values: pa.ChunkedArray, secret: np.ndarray) 
     counts = np.zeros((int(codes.max()) + 1, int(secret.max()) + 1))
     np.add.at(counts, (codes[::2], secret[::2]), 1)
     counts[counts.sum(axis=1) == 0] = counts.sum(axis=0)
-    return float(np.mean(counts.argmax(axis=1)[codes[1::2]] == secret[1::2]))
+    told, truth = codes[1::2], secret[1::2]
+    right = float(np.mean(counts.argmax(axis=1)[told] == truth))
+    if len(np.unique(truth)) < 2:
+        return right, 0.5
+    # A value of few rows is drawn towards the share in all rows: its own share would be chance.
+    shares = (counts + counts.sum(axis=0) / counts.sum()) / (counts.sum(axis=1, keepdims=True) + 1.0)
+    return right, weighted_auc(shares[told], truth).value
 
 
 def _listed(value: Any) -> Any:

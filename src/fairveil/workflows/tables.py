@@ -82,7 +82,7 @@ class TableSource:
         if rare:
             raise InputError(rare)
         # Numbers that represent dates are converted back: an estimator compares types with the schema's.
-        table = _as_told(table, {column.name: column.type for column in schema.columns})
+        table = as_told(table, {column.name: column.type for column in schema.columns})
         return Data(table, None, schema, places, sample.rows)
 
     def release(self, encoder: FairEncoder, veil: Path, target: Path, options: Options, finish: Finish) -> None:
@@ -182,7 +182,7 @@ def _held_as(schema: Schema) -> dict[str, str]:
     return {column.name: column.held_as for column in schema.columns}
 
 
-def _as_told(table: pa.Table, types: Mapping[str, str | None]) -> pa.Table:
+def as_told(table: pa.Table, types: Mapping[str, str | None]) -> pa.Table:
     """Convert numbers that represent dates, times or decimals back to these types."""
     return pa.table({
         name: from_numbers(table[name], arrow_type(kind)) if (kind := types.get(name)) else table[name]
@@ -242,7 +242,7 @@ def _known_rows(after: TableFile, before: TableFile, columns: Sequence[str], kno
     fitted, draw = known.fitted(), _further_draws(job, truth)
     truth = _with(truth, job.veil.sensitive.merged(truth.select(job.sensitive_names)))
     types = {column.name: column.type for column in (*job.schema.columns, *job.veil.sensitive.columns)}
-    made, origin = (_guessed(file, _as_told(table, types), set(held_as))
+    made, origin = (_guessed(file, as_told(table, types), set(held_as))
                     for file, table in ((after, released), (before, truth.select(list(columns)))))  # fmt: skip
 
     unchanged = {column.name for column in job.schema.columns if column.role in ("keep", "pass")}
@@ -347,7 +347,7 @@ def _guessed(file: TableFile, table: pa.Table, known: set[str] | None = None) ->
     """Infer the types of CSV columns from their cells, except known ones; for Parquet, use the types in the file."""
     if file.kind == "parquet":
         types = {name: str(kind) for name, kind in file.types.items() if name not in (known or ())}
-        return _as_told(table, types)
+        return as_told(table, types)
     return pa.table({
         name: table[name] if name in (known or ()) else with_guessed_type(table[name]) for name in table.column_names
     })  # fmt: skip

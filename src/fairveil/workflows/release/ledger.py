@@ -251,8 +251,14 @@ class Ledger:
 
     @classmethod
     def holding(cls, sha256: str, folders: Sequence[Path]) -> tuple[Self, Entry] | None:
-        """The ledger that contains a release with this content, in one of these folders or recorded for the user."""
-        found = [path for folder in folders for path in sorted(folder.glob("*.veil.ledger"))]
+        """The ledger that contains a release with this content.
+
+        Searched are these folders and the folders in them (a frontier's veils have their own), and what is recorded for
+        the user.
+        """
+        found = [
+            path for folder in folders for depth in ("", "*/") for path in sorted(folder.glob(f"{depth}*.veil.ledger"))
+        ]
         for place in dict.fromkeys([*found, *_all_noted()]):
             for book in sorted(place.glob("book-*.json")):
                 ledger = cls(place, book.name.removeprefix("book-").removesuffix(".json"))

@@ -1,0 +1,51 @@
+"""What a veil does to a table, shown on a sample of its rows: for the curator's eyes only, nothing is written."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from fairveil._utils.errors import InputError
+from fairveil.auditing.columns import compare_columns
+from fairveil.data.frames import read_table
+from fairveil.workflows.reading import open_table
+from fairveil.workflows.release.job import Job, Options, open_veil
+from fairveil.workflows.sampling import sample_rows
+from fairveil.workflows.tables import as_told
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Rows before and after, with the changes of all columns. columns, marginals: see `auditing.columns`."""
+
+    names: tuple[str, ...]
+    before: list[list[Any]]
+    after: list[list[Any]]
+    columns: pd.DataFrame
+    marginals: pd.DataFrame
+    rows: int
+
+
+def preview_veil(source: str | Path, veil: str | Path, *, rows: int = 4000, shown: int = 8) -> Preview:
+    """Draw a release of a sample of rows in memory. shown: how many rows to return; the figures use all of them."""
+    path = Path(veil)
+    file, encoder = open_table(source), open_veil(path)
+    job = Job(file, encoder, path, file.path, Options())
+    absent = [name for name in job.columns if name not in file.names]
+    if absent:
+        raise InputError([f"Column {name!r} is missing from {file.path.name}." for name in absent])
+    table, _ = sample_rows(file, job.columns, job.held_as, rows, seed=0)
+    table = as_told(table, {column.name: column.type for column in (*job.schema.columns, *job.veil.sensitive.columns)})
+    secret = job.veil.sensitive.merged(table.select(job.secret_names)) if job.secret_names else None
+    inputs = table.select([n for n in table.column_names if n in job.schema.names])
+    released = encoder.transform(inputs, sensitive_features=secret) if secret is not None else encoder.transform(inputs)
+    columns, marginals = compare_columns(read_table(table.select(job.released_names)), read_table(released))
+    names = tuple(job.released_names)
+    return Preview(names, _rows(table.select(list(names)), shown), _rows(released.select(list(names)), shown),
+                   columns, marginals, table.num_rows)  # fmt: skip
+
+
+def _rows(table: pa.Table, count: int) -> list[list[Any]]:
+    return [list(row.values()) for row in table.slice(0, count).to_pylist()]
