@@ -47,6 +47,21 @@ def example(
 
 
 @app.command()
+def studio(
+    file: Annotated[Path | None, typer.Argument(help="A CSV or Parquet file, or a folder with some.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 finds a free one.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+) -> None:
+    """Open a page in the browser: from a table to a release and its report. Nothing leaves this machine.
+
+    Example: `fairveil studio adult.csv`
+    """
+    from fairveil.studio import serve
+
+    serve(file, port=port, open_browser=not no_browser)
+
+
+@app.command()
 def reproduce(
     name: Annotated[str, typer.Argument(help=f"Which experiment: {', '.join(NAMES)}, or all.")],
     output: Annotated[Path, typer.Option(help="Folder for the figures and tables.")] = Path("results/paper"),

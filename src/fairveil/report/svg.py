@@ -50,12 +50,12 @@ def scatter(
         lines = [_line(across.at(mark.x_ends[0]), y, across.at(mark.x_ends[1]), y)] if mark.x_ends else []
         if mark.y_ends:
             lines.append(_line(x, up.at(mark.y_ends[0]), x, up.at(mark.y_ends[1])))
-        height = _free(placed, x, y)
+        height, late = _free(placed, x, y), x > _WIDTH - 80
         parts.append(
             Markup('<g class="mark {}" data-number="{}"><title>{}</title>{}<circle cx="{}" cy="{}" r="5"/>'
-                   '<text x="{}" y="{}">{}</text></g>').format(
+                   '<text x="{}" y="{}" text-anchor="{}">{}</text></g>').format(
                 mark.kind, mark.number, f"{mark.label}: {_short(mark.x)}, {_short(mark.y)}", Markup("").join(lines),
-                _px(x), _px(y), _px(x + 8), _px(height), mark.label)
+                _px(x), _px(y), _px(x - 8 if late else x + 8), _px(height), "end" if late else "start", mark.label)
         )  # fmt: skip
     foot = Markup('<text class="name" x="{}" y="{}" text-anchor="middle">{}</text>').format(
         _px((_LEFT + _WIDTH - _RIGHT) / 2), _HEIGHT - 10, x_label
@@ -112,7 +112,9 @@ class _Axis:
         low, high = step * math.floor((low - room) / step), step * math.ceil((high + room) / step)
         if min(known) >= 0 > low:  # no room below zero for what cannot be negative
             low = 0.0
-        count = round((high - low) / step)
+        if max(known) <= 1 < high:  # nor above one for shares
+            high = 1.0
+        count = math.floor((high - low) / step + 1e-9)
         return cls(low, high, start, stop, tuple(low + step * i for i in range(count + 1)))
 
     def at(self, value: float) -> float:

@@ -1,5 +1,6 @@
 """What a veil does to a table, shown on a sample of its rows: for the curator's eyes only, nothing is written."""
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,11 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from fairveil._utils.errors import InputError
+from fairveil._utils.errors import ClippedWarning, InputError
 from fairveil.auditing.columns import compare_columns
 from fairveil.data.frames import read_table
 from fairveil.workflows.reading import open_table
-from fairveil.workflows.release.job import Job, Options, open_veil
+from fairveil.workflows.release.job import Job, Options, open_veil, random_source
 from fairveil.workflows.sampling import sample_rows
 from fairveil.workflows.tables import as_told
 
@@ -37,14 +38,15 @@ def preview_veil(source: str | Path, veil: str | Path, *, rows: int = 4000, show
     if absent:
         raise InputError([f"Column {name!r} is missing from {file.path.name}." for name in absent])
     table, _ = sample_rows(file, job.columns, job.held_as, rows, seed=0)
-    table = as_told(table, {column.name: column.type for column in (*job.schema.columns, *job.veil.sensitive.columns)})
-    secret = job.veil.sensitive.merged(table.select(job.secret_names)) if job.secret_names else None
-    inputs = table.select([n for n in table.column_names if n in job.schema.names])
-    released = encoder.transform(inputs, sensitive_features=secret) if secret is not None else encoder.transform(inputs)
-    columns, marginals = compare_columns(read_table(table.select(job.released_names)), read_table(released))
-    names = tuple(job.released_names)
-    return Preview(names, _rows(table.select(list(names)), shown), _rows(released.select(list(names)), shown),
-                   columns, marginals, table.num_rows)  # fmt: skip
+    secret = table.select(job.secret_names) if job.secret_names else None
+    before = table.select(job.released_names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ClippedWarning)
+        after = job.veil.apply_to(before, job.encoded(table), secret, random_source(job.options))[0]
+    types = {column.name: column.type for column in job.schema.columns}
+    old, new = (as_told(part.select(job.released_names), types) for part in (before, after))
+    columns, marginals = compare_columns(read_table(old), read_table(new))
+    return Preview(tuple(job.released_names), _rows(old, shown), _rows(new, shown), columns, marginals, table.num_rows)
 
 
 def _rows(table: pa.Table, count: int) -> list[list[Any]]:
