@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 2
 # Plots are drawn without a screen.
 export MPLBACKEND := Agg
 
-.PHONY: run test check bench adult tables theory audit ablation compare reproduce peers stress clean
+.PHONY: run test studio-test screenshots check bench adult tables theory audit ablation compare reproduce peers stress clean
 
 run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored table, show what attackers find
 	$(BIN)/fairveil demo --output results
@@ -14,6 +14,14 @@ run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored ta
 # One process per core with one thread each: small networks gain nothing from a second thread.
 test: check  ## everything: lint, types, tests, doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+studio-test: $(VENV)/.installed  ## the studio in a real browser (installs playwright and Debian's chromium)
+	which chromium || apt-get install --yes --no-install-recommends chromium
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt playwright
+	$(BIN)/python -m pytest tests/test_studio.py tests/test_studio_browser.py
+
+screenshots: studio-test  ## the pictures of the studio in docs, by the same test
+	FAIRVEIL_SCREENSHOTS=docs/studio $(BIN)/python -m pytest tests/test_studio_browser.py -k ten_clicks
 
 check: $(VENV)/.installed  ## lint and types only
 	$(BIN)/ruff check .

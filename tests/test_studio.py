@@ -211,6 +211,7 @@ def test_from_a_table_to_a_report(folder, project, at_once, capfd):
     post(browser, f"{here}/choose", number="2")
     page = browser.get(f"{here}/report").text
     assert "The strongest of" in page, jobs.state_of(project)
+    assert "exceeds the default limits" in page  # fifteen steps hide little
     assert "sex" not in pd.read_csv(project.release).columns
     assert len(pd.read_csv(project.release)) == 1200
     for what in ("release", "card", "card-json", "report", "audit", "schema", "frontier"):

@@ -77,11 +77,8 @@ def _shares_of_ranges(first: pa.ChunkedArray, second: pa.ChunkedArray, type_: pa
     edges = np.unique([_rounded(edge, float(np.std(present))) for edge in spread])
     bins = len(edges) + 1
     told = [_told(edge, type_) for edge in edges]
-    labels = [
-        f"below {told[0]}",
-        *(f"{a} to {b}" for a, b in pairwise(told)),
-        f"{told[-1]} and above",
-    ]
+    middle = [f"from {a}" for a in told[:-1]] if type_ else [f"{a} to {b}" for a, b in pairwise(told)]
+    labels = [f"below {told[0]}", *middle, f"from {told[-1]}"]
     counts = [np.bincount(np.searchsorted(edges, v[~np.isnan(v)], side="right"), minlength=bins) for v in (old, new)]
     shown = [i for i in range(bins) if counts[0][i] >= _FEWEST]
     return _with_rest([labels[i] for i in shown], [float(counts[0][i]) for i in shown],

@@ -279,6 +279,8 @@ class AuditResult:
         return replace(self, certified=certificate)
 
 
+#: The default limits of an audit: they refuse a table from which only the sensitive column was removed.
+LIMITS = {"auc": 0.6, "balanced_advantage": 0.1, "gap": 0.1}
 #: Up to these AUCs the best attacker counts as harmless, and as weak.
 _HARMLESS, _WEAK = 0.55, 0.6
 

@@ -50,7 +50,7 @@ def write_points(frontier: dict[str, Any], path: Path) -> None:
         f"Releases of {frontier['file']} that hide {' & '.join(frontier['hides'])}. Fresh models learned from releases "
         "of some rows and were scored on releases of others, with 95 % intervals. Budget 0 is the original data."
     )
-    _write(path, "Frontier", intro, points_charts(frontier), points_panels(frontier), frontier["recommended"]["reason"])
+    _write(path, "Frontier", intro, points_charts(frontier), points_panels(frontier), frontier["recommended"])
 
 
 def write_training(points: list[Point], varied: str, path: Path) -> None:
@@ -67,10 +67,10 @@ def write_training(points: list[Point], varied: str, path: Path) -> None:
         ])
         for i, point in enumerate(points)
     ]  # fmt: skip
-    _write(path, "Frontier", intro, _training_charts(points, varied), panels, "")
+    _write(path, "Frontier", intro, _training_charts(points, varied), panels, None)
 
 
-def _write(path: Path, title: str, intro: str, charts: list[Markup], panels: list[Point], advice: str) -> None:
+def _write(path: Path, title: str, intro: str, charts: list[Markup], panels: list[Point], advice: Point | None) -> None:
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to.")
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()

@@ -377,7 +377,7 @@ def _point(project: Project, number: int) -> dict[str, Any]:
 
 def _results(project: Project) -> tuple[dict[str, Any] | None, str]:
     from fairveil import workflows
-    from fairveil.auditing import AuditResult
+    from fairveil.auditing.result import LIMITS, AuditResult
 
     card = workflows.card_of(project.release)
     if not project.audit.is_file():
@@ -386,7 +386,8 @@ def _results(project: Project) -> tuple[dict[str, Any] | None, str]:
     if found.subject.get("release") != card["release"]["sha256"]:
         return None, workflows.card_text(card)
     return {"headline": found.headline(), "verdict": found.verdict(), "found": found.valid and found.found,
-            "valid": found.valid}, workflows.card_text(card)  # fmt: skip
+            "valid": found.valid,
+            "exceeded": found.exceeded(**LIMITS) if found.valid else []}, workflows.card_text(card)  # fmt: skip
 
 
 async def _form(request: Request) -> dict[str, list[str]]:

@@ -3,8 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -193,10 +192,11 @@ def unmet_reason(achieved: Achieved) -> str:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A budget and the reason for it; None if no budget is met."""
+    """A budget and the reason for it; None if no budget is met. hidden: whether S is hidden there, by the rule."""
 
     budget: float | None
     reason: str
+    hidden: bool = False
 
 
 def recommend(points: Sequence[dict[str, Any]]) -> Recommendation:
@@ -215,7 +215,7 @@ def recommend(points: Sequence[dict[str, Any]]) -> Recommendation:
     if hidden:
         least = min(hidden, key=lambda point: point["budget"])
         return Recommendation(least["budget"], f"The smallest budget at which S is hidden: the AUC of a fresh attacker "
-                              f"is {_shown(least)}, where 0.5 is guessing.")  # fmt: skip
+                              f"is {_shown(least)}, where 0.5 is guessing.", hidden=True)  # fmt: skip
     best = min(met, key=lambda point: point["S AUC"])
     return Recommendation(best["budget"], f"No budget hides S well enough (AUC at most {HIDDEN_AUC:g}): this one "
                           f"leaves the least, {_shown(best)}. Try larger budgets.")  # fmt: skip
@@ -252,7 +252,7 @@ class Frontier:
         """As plain values."""
         return {
             "format": _FORMAT, "file": self.file, "hides": list(self.hides), "targets": list(self.targets),
-            "rule": RULE, "recommended": {"budget": self.recommended.budget, "reason": self.recommended.reason},
+            "rule": RULE, "recommended": asdict(self.recommended),
             "points": [{name: _finite(value) for name, value in point.items()} for point in self.points],
         }  # fmt: skip
 
@@ -292,7 +292,7 @@ def read_frontier(folder: str | Path) -> dict[str, Any]:
     values = read_json(path, "frontier", "fairveil frontier writes one.")
     points = values.get("points")
     right = values.get("format") == _FORMAT and isinstance(points, list) and all(map(_is_point, points))
-    if not right or not isinstance(values.get("recommended"), dict) or not _texts(values, ("hides", "targets")):
+    if not right or not _is_advice(values.get("recommended")) or not _texts(values, ("hides", "targets")):
         raise InputError(f"{path.name} is not a frontier of this version of fairveil.")
     return values
 
@@ -302,6 +302,12 @@ def _is_point(value: Any) -> bool:
         return False
     numbers = [value.get("budget"), value.get("distortion"), value.get("upper") or 0.0]
     return all(isinstance(n, (int, float)) and abs(n) < 1e300 for n in numbers) and isinstance(value.get("reason"), str)
+
+
+def _is_advice(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("reason"), str):
+        return False
+    return isinstance(value.get("budget"), (int, float, type(None))) and isinstance(value.get("hidden"), bool)
 
 
 def _texts(values: dict[str, Any], names: Sequence[str]) -> bool:

@@ -50,4 +50,9 @@ def preview_veil(source: str | Path, veil: str | Path, *, rows: int = 4000, show
 
 
 def _rows(table: pa.Table, count: int) -> list[list[Any]]:
-    return [list(row.values()) for row in table.slice(0, count).to_pylist()]
+    return [[_plain(value) for value in row.values()] for row in table.slice(0, count).to_pylist()]
+
+
+def _plain(value: Any) -> Any:
+    """Whole numbers without decimals, whatever their type in the table."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
