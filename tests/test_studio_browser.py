@@ -37,7 +37,8 @@ class Server:
     def start(self, port=0):
         command = [sys.executable, "-m", "fairveil", "studio", self.file, "--no-browser", "--port", str(port)]
         self.log = self.folder.parent / "server.log"
-        self.process = subprocess.Popen(command, cwd=self.folder, stderr=self.log.open("w"), stdout=subprocess.DEVNULL)
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(command, cwd=self.folder, stderr=log, stdout=subprocess.DEVNULL)
         end = time.monotonic() + 60
         while "token=" not in self.log.read_text():
             assert time.monotonic() < end, "the studio did not start"

@@ -27,6 +27,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from fairveil._utils.errors import InputError, rows_named
+from fairveil._utils.html import fragment
 from fairveil._utils.weights import Array
 from fairveil.auditing.inputs import read_clusters
 from fairveil.auditing.variation import (
@@ -86,6 +87,12 @@ class Certificate:
             f"{', '.join(groups)} of any predictor on this release is at most {self.rounded:.4f}. Evidence: "
             f"{self.evidence} Assumptions: {terms}"
         )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the statement, and the bound for each pair of groups."""
+        names = [name for name in ("first", "second", "given", "observed", "bound", "method") if name in self.pairs]
+        rows = [names, *self.pairs[names].astype(object).to_numpy().tolist()]
+        return fragment("Certificate", str(self), rows)
 
     @property
     def rounded(self) -> float:

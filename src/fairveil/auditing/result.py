@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from rich.console import Console
@@ -11,11 +11,13 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from fairveil._utils.atomic import write_atomic
-from fairveil._utils.errors import InputError
+from fairveil._utils.errors import InputError, must_be
+from fairveil._utils.html import fragment
 from fairveil.auditing.certificate import Certificate
 from fairveil.auditing.encoder_rows import FITTED, NEW, NOT_STATED
 from fairveil.auditing.presence import check_presence, is_notable, presence_sentence
 from fairveil.report import absent, shown_interval, shown_number, write_page
+from fairveil.report.charts import leakage_axes, marginal_axes
 
 _FORMAT = "fairveil-audit-5"
 _FRAMES = ("leakage", "attacks", "tails", "tasks", "rates", "information", "controls", "groups", "presence", "columns",
@@ -269,6 +271,31 @@ class AuditResult:
         except (KeyError, TypeError, ValueError, AttributeError, IndexError):
             raise InputError("This is not an audit of this version of fairveil: parts are missing.") from None
         return result
+
+    def _repr_html_(self) -> str:
+        """For notebooks: headline and the strongest attackers."""
+        if not self.valid:
+            return fragment("Audit", self.verdict())
+        rows = [["sensitive", "AUC", "accuracy", "majority", "worst ΔDemP found", "p"]]
+        for row in self.leakage.to_dict("records"):
+            rows.append([str(row["sensitive"]), *(shown_interval(row, name) for name in ("auc", "accuracy")),
+                         shown_number(row.get("majority")), shown_interval(row, "worst_gap"),
+                         shown_number(row.get("p_value"))])  # fmt: skip
+        return fragment("Audit", self.headline(), rows)
+
+    def plot(self, what: Literal["leakage", "columns"] = "leakage") -> Any:
+        """Draw every attacker with its interval, or the distribution of every column before and after.
+
+        Returns an array of matplotlib axes: one for each sensitive column, or for each column of the table.
+        """
+        self._refuse_invalid()
+        if what == "leakage":
+            return leakage_axes(self.attacks.to_dict("records"))
+        if what != "columns":
+            raise InputError(must_be("AuditResult.plot", "what", "'leakage' or 'columns'", what))
+        if not len(self.marginals):
+            raise InputError("There are no columns to compare: the audit was not given the original.")
+        return marginal_axes(self.marginals.to_dict("records"))
 
     def to_html(self, path: str | Path) -> None:
         """Write one self-contained page: verdict, figures, tables and method."""

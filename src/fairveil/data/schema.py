@@ -11,6 +11,7 @@ import numpy as np
 
 from fairveil._utils.atomic import write_atomic
 from fairveil._utils.errors import InputError
+from fairveil._utils.html import fragment
 from fairveil.data.bins import most_bins
 from fairveil.data.columns import FEWEST, Column, Role, shown
 from fairveil.data.dependencies import Dependency, Link, find_dependencies
@@ -220,6 +221,18 @@ class Schema:
             problem = "This is not a schema: a column has unknown fields, or is not a mapping. Expected what "
             raise InputError(f"{problem}Schema.to_json or fairveil inspect writes.") from None
         return cls(columns, rules)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: one row per column."""
+        rows: list[list[object]] = [["column", "role", "kind", "values", "missing"]]
+        for column in self.columns:
+            ends = [column.lower, column.upper]
+            values = f"{len(column.categories)} categories" if column.categories else None
+            if column.kind != "categorical":
+                values = " to ".join("unbounded" if end is None else f"{end:g}" for end in ends)
+            rows.append([column.name, column.role, column.kind, values, "yes" if column.missing else ""])
+        rules = f", {len(self.dependencies)} of them determined by others" if self.dependencies else ""
+        return fragment("Schema", f"{len(self.columns)} columns{rules}", rows)
 
     def to_json(self) -> str:
         """As JSON, to be edited and read back with `from_json`."""

@@ -13,6 +13,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from fairveil._utils.errors import BudgetNotMet, BudgetWarning, CollapseWarning, InputError, must_be
+from fairveil._utils.html import fragment
 from fairveil._utils.progress import say
 from fairveil.auditing import Certificate
 from fairveil.auditing.certificate import certify_from
@@ -364,6 +365,18 @@ class FairEncoder(TableTransformer):
         if not self.sees_sensitive:
             routing.transform.requests.pop("sensitive_features", None)
         return routing
+
+    def _html_repr(self) -> str:
+        """For notebooks: what was achieved, above scikit-learn's diagram of the parameters."""
+        diagram = str(super()._html_repr())
+        if not hasattr(self, "veil_"):
+            return diagram
+        hidden = " & ".join(column.name for column in self.veil_.sensitive.columns)
+        achieved = self.distortion_
+        text = (f"Hides {hidden}. Distortion {achieved.mean:.4g} on {achieved.rows:,} held-out rows, at most "
+                f"{achieved.upper:.4g} with confidence {achieved.confidence:g} (budget {self.budget}, "
+                f"{'met' if achieved.met else 'not met'}).")  # fmt: skip
+        return fragment("Fitted encoder", text) + diagram
 
     def certify(
         self, X: Any, *, sensitive_features: Any, y: Any = None, confidence: float = 0.95, unseen_rows: bool = False

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fairveil._utils.errors import BudgetNotMet, BudgetWarning, CollapseWarning, InputError, must_be
+from fairveil._utils.html import fragment
 from fairveil.estimators.classifier import FairClassifier
 from fairveil.estimators.encoder import FairEncoder
 from fairveil.estimators.inputs import Budget
@@ -118,9 +119,22 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                                f"{self.points_['upper'][found[0]]:.4g}.")  # fmt: skip
         return self.estimators_[found[0]]
 
-    def plot(self) -> Figure:
-        """A plot of all points: how much of each budget was spent, and the training adversaries' remaining gain."""
-        return frontier_figure(self._shown())
+    def plot(self) -> Any:
+        """Plot all points: how much of each budget was spent, and the training adversaries' remaining gain.
+
+        Returns an array of two matplotlib axes.
+        """
+        return np.asarray(frontier_figure(self._shown()).axes)
+
+    def _html_repr(self) -> str:
+        """For notebooks: the points, above scikit-learn's diagram of the parameters."""
+        diagram = str(super()._html_repr())
+        if not hasattr(self, "points_"):
+            return diagram
+        names = ["budget", "seed", "achieved", "upper", "met"]
+        rows = [names, *([point[name] for name in names] for point in self._shown())]
+        met = int(self.points_["met"].sum())
+        return fragment("Frontier", f"{met} of {len(self.points_)} budgets are met on held-out rows.", rows) + diagram
 
     def to_html(self, path: str | Path) -> None:
         """Write all points as one explorable page with a slider over the budgets. It holds no rows."""

@@ -5,6 +5,7 @@ import io
 import math
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -12,11 +13,17 @@ Rows = list[dict[str, Any]]
 
 
 def leakage_picture(attacks: Rows) -> str:
+    """The axes of `leakage_axes` as a picture."""
+    return data_uri(leakage_axes(attacks)[0].figure)
+
+
+def leakage_axes(attacks: Rows) -> Any:
     """Accuracy (or explained variance) of every attacker with its interval, and the majority rate."""
     names = list(dict.fromkeys(row["sensitive"] for row in attacks))
     tallest = max(sum(row["sensitive"] == name for row in attacks) for name in names)
     figure = Figure(figsize=(5.2 * len(names), 0.36 * tallest + 1.2), layout="constrained")
-    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+    every = figure.subplots(1, len(names), squeeze=False)[0]
+    for axes, name in zip(every, names, strict=True):
         rows = [row for row in attacks if row["sensitive"] == name][::-1]
         measure = "accuracy" if rows[0].get("accuracy") is not None else "advantage"
         for height, row in enumerate(rows):
@@ -31,7 +38,28 @@ def leakage_picture(attacks: Rows) -> str:
         axes.set_xlabel("accuracy" if measure == "accuracy" else "share of the variance explained")
         axes.set_title(_plain(str(name)), fontsize=10)
         axes.grid(axis="x", alpha=0.3)
-    return data_uri(figure)
+    return every
+
+
+def marginal_axes(marginals: Rows) -> Any:
+    """The distribution of each column before and after, as pairs of bars; three panels per row."""
+    names = list(dict.fromkeys(row["column"] for row in marginals))
+    across = min(len(names), 3)
+    down = -(-len(names) // across)
+    figure = Figure(figsize=(4.2 * across, 2.6 * down), layout="constrained")
+    every = figure.subplots(down, across, squeeze=False).ravel()
+    for axes, name in zip(every, names, strict=False):
+        rows = [row for row in marginals if row["column"] == name][::-1]
+        places = np.arange(len(rows))
+        axes.barh(places + 0.2, [100 * row["before"] for row in rows], 0.38, color="0.5", label="before")
+        axes.barh(places - 0.2, [100 * row["after"] for row in rows], 0.38, color="C0", label="after")
+        axes.set_yticks(places, [_plain(str(row["value"])) for row in rows], fontsize=7)
+        axes.set_title(_plain(str(name)), fontsize=9)
+        axes.set_xlabel("% of the rows", fontsize=8)
+    every[0].legend(fontsize=7)
+    for axes in every[len(names) :]:
+        axes.set_axis_off()
+    return every[: len(names)]
 
 
 def utility_picture(tasks: Rows) -> str:

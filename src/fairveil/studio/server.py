@@ -29,6 +29,7 @@ def serve(file: Path | None = None, *, port: int = 0, open_browser: bool = True)
             listener.bind((_HOST, port))
         except OSError:
             raise InputError(f"Port {port} is in use. Name another one with --port.") from None
+        listener.listen()  # a browser that is faster than the server waits
         bound = listener.getsockname()[1]
         app = make_app(folder, token=token, port=bound, chosen=chosen)
         address = f"http://{_HOST}:{bound}/?token={token}"

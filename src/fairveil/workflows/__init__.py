@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fairveil.workflows.release.job import Options, open_veil
     from fairveil.workflows.release.recorded import card_of, ledger_of, record_audit
     from fairveil.workflows.sources import open_source
+    from fairveil.workflows.tracking import log_to_mlflow
 
 __getattr__, __dir__ = lazily(
     __name__,
@@ -49,6 +50,7 @@ __getattr__, __dir__ = lazily(
         "release.job": ["Options", "open_veil"],
         "release.recorded": ["card_of", "ledger_of", "record_audit"],
         "sources": ["open_source"],
+        "tracking": ["log_to_mlflow"],
     },
 )
 
@@ -67,6 +69,7 @@ __all__ = [
     "fit_frontier",
     "inspect_file",
     "ledger_of",
+    "log_to_mlflow",
     "open_source",
     "open_table",
     "open_veil",

@@ -12,6 +12,7 @@ import torch
 import fairveil
 from fairveil._utils.atomic import refuse_special, write_atomic
 from fairveil._utils.errors import InputError
+from fairveil._utils.html import fragment
 from fairveil.auditing import AuditResult, Certificate
 from fairveil.data.columns import shown
 from fairveil.estimators import FairEncoder
@@ -57,6 +58,24 @@ _SHAPE: dict[str, Any] = {
     "limits": [str],
     "versions": {"fairveil": str},
 }  # fmt: skip
+
+
+class Card(dict[str, Any]):
+    """A card as plain values, which shows itself in notebooks."""
+
+    def _repr_html_(self) -> str:
+        release, veil, measured = self["release"], self["veil"], self["distortion"]
+        rows = [
+            ["what", "value"],
+            ["rows", f"{release['rows']:,}"],
+            ["hides", " & ".join(veil["hides"])],
+            ["budget", _budget(veil["budget"])],
+            ["distortion in this file", _number(measured["total"])],
+            ["audit", self["audit"]["verdict"] if self["audit"] else "none yet"],
+            ["certificate", self["certificate"]["text"] if self["certificate"] else "none"],
+            ["SHA-256", release["sha256"]],
+        ]
+        return fragment(release["file"], "What is not promised: " + " ".join(self["limits"]), rows)
 
 
 def card_path(release: Path) -> Path:
@@ -125,12 +144,12 @@ def write_card(path: Path, card: dict[str, Any]) -> None:
     write_atomic(path.with_suffix(".md"), card_text(card).encode())
 
 
-def read_card(path: Path) -> dict[str, Any]:
+def read_card(path: Path) -> Card:
     """Read what `write_card` wrote. The file may have been changed by anybody: invalid content is rejected."""
     card = read_json(path, "card", "It is written by fairveil release, next to the release.")
     if card.get("format") != FORMAT or not _fits(card, _SHAPE) or not _optional_parts_fit(card):
         raise InputError(f"{shown(path.name)} is not a card of this version of fairveil.")
-    return card
+    return Card(card)
 
 
 def _optional_parts_fit(card: dict[str, Any]) -> bool:
