@@ -217,7 +217,19 @@ def test_options_from_a_config_file(files, capsys, monkeypatch):
 
 
 def test_every_verb_has_an_example(capsys, monkeypatch, tmp_path):
-    for name in ("inspect", "fit", "frontier", "release", "audit", "certify", "card", "example", "demo", "reproduce"):
+    for name in (
+        "inspect",
+        "fit",
+        "frontier",
+        "release",
+        "audit",
+        "certify",
+        "card",
+        "example",
+        "demo",
+        "reproduce",
+        "studio",
+    ):
         code, out, _ = verb(capsys, monkeypatch, tmp_path, name, "--help")
         assert code == 0
         assert f"fairveil {name}" in out.replace("\n", " ")

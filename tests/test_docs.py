@@ -1,5 +1,6 @@
 """The examples of the documentation run."""
 
+import json
 import re
 import shlex
 import sys
@@ -29,7 +30,8 @@ def test_the_curators_guide_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     commands = re.findall(r"^\$ (fairveil .*)$", (DOCS / "curators.md").read_text(), re.MULTILINE)
     verbs = [shlex.split(command)[1] for command in commands]
-    assert verbs == ["example", "inspect", "frontier", "fit", "release", "audit", "card", "sign", "sign", "release"]
+    assert verbs == ["example", "inspect", "frontier", "fit", "release", "audit", "card", "fit", "certify", "sign",
+                     "sign", "release"]  # fmt: skip
     for command in commands:
         arguments = shlex.split(command)
         if "--require-signature" in arguments:  # the same rows again
@@ -47,6 +49,8 @@ def test_the_curators_guide_runs(tmp_path, monkeypatch, capsys):
             whole = pd.read_csv("adult.csv")
             assert len(whole) == 48_842
             whole.iloc[::20].to_csv("adult.csv", index=False)
+            whole.iloc[1::20].to_csv("fresh.csv", index=False)
     censored = pd.read_csv("censored.csv")
     assert "sex" not in censored.columns
+    assert 0 < json.loads(Path("certificate.json").read_text())["bound"] <= 1
     assert "<html" in Path("audit.html").read_text()[:200].lower()
