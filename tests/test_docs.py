@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shlex
 import sys
 import warnings
@@ -10,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import fairveil
 from fairveil.cli import main
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -54,3 +56,24 @@ def test_the_curators_guide_runs(tmp_path, monkeypatch, capsys):
     assert "sex" not in censored.columns
     assert 0 < json.loads(Path("certificate.json").read_text())["bound"] <= 1
     assert "<html" in Path("audit.html").read_text()[:200].lower()
+
+
+EXAMPLES = sorted((DOCS.parent / "examples").glob("[0-9]*.py"))
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FAIRVEIL_STEPS", "8")
+    monkeypatch.setenv("FAIRVEIL_ROWS", "600")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runpy.run_path(str(script))
+    assert capsys.readouterr().out
+    assert script.name in (DOCS / "examples.md").read_text()
+
+
+def test_every_public_name_is_in_the_reference():
+    told = "\n".join(path.read_text() for path in (DOCS / "api").glob("*.md"))
+    absent = [name for name in fairveil.__all__ if not re.search(rf"(\.|fv\.){name}\b", told)]
+    assert not absent
