@@ -12,7 +12,8 @@ train, _ = fv.datasets.load_adult(case="I")
 X, S, salary = train.X[:rows], train.S[:rows], train.targets["salary"][:rows]
 
 # %% [markdown]
-# The budget bounds the mean distortion of a row. If held-out rows do not confirm the bound, `fit` raises `BudgetNotMet`.
+# The budget bounds the mean distortion of a row. If held-out rows do not confirm the bound, `fit` raises
+# `BudgetNotMet` (with `unmet="warn"` it only warns).
 
 # %%
 encoder = fv.FairEncoder(2.5, sees_sensitive=True, training=fv.Training(steps=steps), unmet="warn", verbose=False)

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A numeric sensitive attribute
-# A number is hidden as up to eight ranges of about equal size or, with `loss="squared"`, as a number: then the adversary
-# predicts it by regression.
+# A number is hidden as up to eight ranges of about equal size or, with `loss="squared"`, as a number: then the
+# adversary predicts it by regression.
 
 # %%
 import os

@@ -1,6 +1,7 @@
 # %% [markdown]
 # # Hiding an attribute in embeddings
-# Arrays of numbers are tables without names. The Gaussian encoder shifts vectors and adds noise of a learned covariance.
+# Arrays of numbers are tables without names. The Gaussian encoder shifts vectors and adds noise with a learned
+# covariance.
 
 # %%
 import os
