@@ -37,7 +37,7 @@ def preview_veil(source: str | Path, veil: str | Path, *, rows: int = 4000, show
     absent = [name for name in job.columns if name not in file.names]
     if absent:
         raise InputError([f"Column {name!r} is missing from {file.path.name}." for name in absent])
-    table, _ = sample_rows(file, job.columns, job.held_as, rows, seed=0)
+    table = sample_rows(file, job.columns, job.held_as, rows, seed=0).table
     secret = table.select(job.secret_names) if job.secret_names else None
     before = table.select(job.released_names)
     with warnings.catch_warnings():
