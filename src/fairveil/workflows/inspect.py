@@ -173,8 +173,16 @@ def inspect_rows(
     secret = _classes(table.select(list(sensitive))) if sensitive else None
     majority = None if secret is None else float(np.bincount(secret).max() / len(secret))
     found = tuple(
-        _inspect_column(name, table[name], types.get(name), name in sensitive, secret, majority, len(source.names),
-                        coded=name in coded)
+        _inspect_column(
+            name,
+            table[name],
+            types.get(name),
+            name in sensitive,
+            secret,
+            majority,
+            len(source.names),
+            coded=name in coded,
+        )
         for name in table.column_names
     )
     nested = {name: f"no role yet. Values of the type {kind} cannot be censored: 'drop'."
