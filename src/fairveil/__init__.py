@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fairveil._utils.errors import (
         BudgetNotMet,
         BudgetWarning,
+        CertificateNotMet,
         ClippedWarning,
         CollapseWarning,
         DataNotFound,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from fairveil.encoders import (
         AffineTransport,
         Architecture,
+        BalancedPartition,
         Custom,
         FeedForward,
         Gaussian,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 _ERRORS = [
     "BudgetNotMet",
     "BudgetWarning",
+    "CertificateNotMet",
     "ClippedWarning",
     "CollapseWarning",
     "DataNotFound",
@@ -61,7 +64,7 @@ _ERRORS = [
 
 _ARCHITECTURES = [
     *("AffineTransport", "Architecture", "Custom", "FeedForward", "Gaussian", "LatentCode", "Matrix"),
-    *("NoisyAutoencoder", "Partition", "Transport", "TransposedConv"),
+    *("BalancedPartition", "NoisyAutoencoder", "Partition", "Transport", "TransposedConv"),
 ]
 
 _PACKAGES = [
@@ -96,9 +99,11 @@ __all__ = [
     "Architecture",
     "AuditResult",
     "AugmentedLagrangian",
+    "BalancedPartition",
     "BudgetNotMet",
     "BudgetWarning",
     "Certificate",
+    "CertificateNotMet",
     "ClippedWarning",
     "CollapseWarning",
     "Column",

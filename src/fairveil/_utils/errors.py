@@ -15,6 +15,18 @@ class BudgetNotMet(RuntimeError):
     """The upper confidence bound on the distortion exceeds the budget, so there is no veil to return."""
 
 
+class CertificateNotMet(RuntimeError):
+    """The rows that were set aside do not certify the value asked for. best: the value that they do certify."""
+
+    def __init__(self, message: str, best: float) -> None:
+        self.best = best
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type["CertificateNotMet"], tuple[str, float]]:
+        """So that it can be pickled."""
+        return type(self), (str(self), self.best)
+
+
 class BudgetWarning(UserWarning):
     """A bound was not verified on held-out rows, and the caller chose to continue anyway."""
 

@@ -9,7 +9,14 @@ from typing import Annotated, Any
 import typer
 
 import fairveil
-from fairveil._utils.errors import BudgetNotMet, DataNotFound, InputError, TrainingFailed, VeilFileError
+from fairveil._utils.errors import (
+    BudgetNotMet,
+    CertificateNotMet,
+    DataNotFound,
+    InputError,
+    TrainingFailed,
+    VeilFileError,
+)
 
 app = typer.Typer(
     help="Hide sensitive attributes in data within a hard distortion bound.",
@@ -20,7 +27,16 @@ app = typer.Typer(
 )
 
 #: Errors that the user can fix: their message is shown. For others only the type, as their text may show data.
-EXPECTED = (InputError, BudgetNotMet, TrainingFailed, DataNotFound, VeilFileError, OSError, MemoryError)
+EXPECTED = (
+    InputError,
+    BudgetNotMet,
+    CertificateNotMet,
+    TrainingFailed,
+    DataNotFound,
+    VeilFileError,
+    OSError,
+    MemoryError,
+)
 _INTERRUPTED = 130
 _debug = False
 

@@ -88,7 +88,17 @@ def inspect(
 def fit(
     file: Annotated[Path, typer.Argument(help="A CSV or Parquet file, or a folder of images.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The veil to write, such as sex.veil.")],
-    budget: Annotated[float, typer.Option(help="D, the bound on the mean distortion of a row.")] = 1.0,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="D, the bound on the mean distortion of a row; 1 by default, none with --certified."),
+    ] = None,
+    certified: Annotated[
+        float | None,
+        typer.Option(
+            help="Ask for a certificate: a bound on ΔDemP of any predictor, such as 0.05. Rows are set aside "
+            "for it; the release then consists of a few records."
+        ),
+    ] = None,
     sensitive: Sensitive = None,
     schema: SchemaFile = None,
     labels: Labels = None,
@@ -123,25 +133,30 @@ def fit(
         resume,
         quiet,
     )
+    recipe = replace(recipe, certified=certified)
     encoder = workflows.fit_file(file, output, budget, recipe)
-    achieved = encoder.distortion_
+    achieved, promised = encoder.distortion_, encoder.budget_
+    certificate = None if certified is None else encoder.certificate_
     if as_json:
-        show_json(
-            {"veil": output.name, "sha256": sha256_of(output), "budget": budget, "distortion": achieved.to_dict()}
-        )
+        show_json({"veil": output.name, "sha256": sha256_of(output), "budget": promised,
+                   "distortion": achieved.to_dict(),
+                   "certificate": None if certificate is None else certificate.to_dict()})  # fmt: skip
         return
+    if certificate is not None:
+        typer.echo(str(certificate))
     typer.echo(f"Wrote {output}: distortion {achieved.mean:.4g}, at most {achieved.upper:.4g} with confidence "
-               f"{achieved.confidence:.3g} (budget {budget:g}, {achieved.rows:,} held-out rows). 1 is "
+               f"{achieved.confidence:.3g} (budget {promised:g}, {achieved.rows:,} held-out rows). 1 is "
                f"{achieved.unit}.")  # fmt: skip
-    if achieved.collapse:
+    if certificate is None and achieved.collapse:
         typer.echo(achieved.collapse)
-    if achieved.lost > 0.1 * budget:
+    if isinstance(promised, float) and certificate is None and achieved.lost > 0.1 * promised:
         typer.echo(f"Of this, {achieved.lost:.3g} is spent before anything is hidden: on draws within bins, numbers "
                    "outside the schema's ranges, and values too rare to be listed.")  # fmt: skip
     told = [f"{column.name!r} ({column.role})" for column in encoder.schema_.columns if column.role in ("keep", "pass")]
     if told:
         typer.echo(f"Released unchanged, by the schema: {', '.join(told)}.")
-    typer.echo(f"{100 * held_out:g} % of the rows were held out: the attackers of an audit learn from them. Keep "
+    share = 1.0 - encoder.fitted_rows_.mean()
+    typer.echo(f"{100 * share:.0f} % of the rows were held out: the attackers of an audit learn from them. Keep "
                f"{output.name}.ledger private: it records which rows.")  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from fairveil.encoders.gaussian import Gaussian
 from fairveil.encoders.heads import Noise, draw_noise
 from fairveil.encoders.latent_code import LatentCode
 from fairveil.encoders.matrix import Matrix
-from fairveil.encoders.partition import Partition
+from fairveil.encoders.partition import BalancedPartition, Partition
 from fairveil.encoders.pixels import NoisyAutoencoder, TransposedConv
 from fairveil.encoders.transport import Transport
 from fairveil.encoders.warm_start import WarmStart
@@ -29,6 +29,7 @@ __all__ = [
     "ARCHITECTURES",
     "AffineTransport",
     "Architecture",
+    "BalancedPartition",
     "ClassifierHead",
     "Custom",
     "Encoder",

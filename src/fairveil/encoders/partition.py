@@ -32,6 +32,8 @@ from fairveil.objectives import Distortion
 _BORDER = 0.05
 #: Warm start: Sinkhorn iterations, rows per group, and bisection steps between zero potentials and those of transport.
 _SINKHORN_ROUNDS, _SINKHORN_ROWS, _HALVINGS = 200, 4000, 12
+#: Sinkhorn iterations of a balanced partition, whose shares must agree closely.
+_BALANCING_ROUNDS = 1000
 #: The share of a budget that the warm start may use, as other rows must meet the budget too.
 _START_WITHIN = 0.95
 
@@ -96,10 +98,33 @@ class Partition(Architecture):
         return PartitionEncoder(self, signature, members)
 
 
+@dataclass(frozen=True)
+class BalancedPartition(Partition):
+    """A partition that gives every group the same shares of its records, without a game: for certificates on demand.
+
+    The number of cells is the only trade-off: the fewer there are, the tighter a bound from the same rows.
+    """
+
+    name: ClassVar[str] = "balanced_partition"
+    training: ClassVar[Mapping[str, Any]] = {
+        **Partition.training,
+        "steps": None,  # no game
+        "validation": 0.02,
+    }
+
+    n_cells: int = 16
+
+    def build(self, signature: Signature, members: int) -> "BalancedPartitionEncoder":
+        """The potentials."""
+        return BalancedPartitionEncoder(self, signature, members)
+
+
 class PartitionEncoder(Finite):
     """`potentials` (members, classes of S, cells), in units of the distance between neighbouring records."""
 
     unit: Tensor
+    #: Softness of the borders, in units of the distance between neighbouring records.
+    border: ClassVar[float] = _BORDER
 
     def __init__(self, architecture: Partition, signature: Signature, members: int) -> None:
         super().__init__(architecture, signature, members, torch.tensor(architecture.codebook, dtype=torch.float32))
@@ -111,7 +136,7 @@ class PartitionEncoder(Finite):
         """The proximity of each record: logits (members, rows, cells)."""
         assert sensitive is not None
         near = self.distances(rows) / self.unit
-        return (self.potentials[:, sensitive.argmax(dim=-1)] - near) / _BORDER
+        return (self.potentials[:, sensitive.argmax(dim=-1)] - near) / self.border
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """The nearest record, for every group."""
@@ -123,12 +148,12 @@ class PartitionEncoder(Finite):
 
         Entropic optimal transport (Sinkhorn iterations) from equally weighted rows to records with these shares.
         """
-        near = -(self.distances(rows) / self.unit / _BORDER).cpu().double()  # not every device supports float64
+        near = -(self.distances(rows) / self.unit / self.border).cpu().double()  # not every device supports float64
         aim = wanted.cpu().double().log()
         found = torch.zeros_like(aim)
         for _ in range(rounds):
             found += aim - (near + found).log_softmax(dim=1).logsumexp(dim=0) + math.log(len(rows))
-        return (_BORDER * (found - found.mean())).to(rows)
+        return (self.border * (found - found.mean())).to(rows)
 
     @torch.no_grad()
     def warm_start(self, start: WarmStart) -> None:
@@ -160,6 +185,30 @@ class PartitionEncoder(Finite):
             within = (spent.mean(dim=1) <= most).all(dim=1).view(-1, 1, 1)
             low, high = torch.where(within, middle, low), torch.where(within, high, middle)
         self.potentials.copy_(low * alike)
+
+
+class BalancedPartitionEncoder(PartitionEncoder):
+    """Potentials with which every group of the training rows has exactly the same shares of the records.
+
+    Many rows of a table are equal, so borders remain slightly soft: rows on a border are split at random.
+    """
+
+    border: ClassVar[float] = 0.02
+
+    @torch.no_grad()
+    def warm_start(self, start: WarmStart) -> None:
+        """Balance the groups on all training rows, whatever the budget."""
+        train = start.train.unweighted()
+        assert train.sensitive is not None
+        counts = [torch.bincount(self.cell_of(piece.x), minlength=self.cells) for piece in train.pieces()]
+        shares = torch.stack(counts).sum(dim=0).clamp_min(1)
+        group = train.sensitive.argmax(dim=1)
+        with progress(self.potentials.shape[1], "Balancing", start.show_progress) as report:
+            for number in range(self.potentials.shape[1]):
+                own = train.x[group == number]
+                if len(own):
+                    self.potentials[:, number] = self.potentials_of(own, shares / shares.sum(), _BALANCING_ROUNDS)
+                report(number + 1, "")
 
 
 def _some(rows: Tensor, generator: torch.Generator) -> Tensor:

@@ -2,19 +2,30 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import torch
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
-from fairveil._utils.errors import BudgetNotMet, BudgetWarning, CollapseWarning, InputError, must_be
+from fairveil._utils.errors import (
+    BudgetNotMet,
+    BudgetWarning,
+    CertificateNotMet,
+    CollapseWarning,
+    InputError,
+    must_be,
+)
 from fairveil._utils.html import fragment
 from fairveil._utils.progress import say
+from fairveil._utils.randomness import Seeds
 from fairveil.auditing import Certificate
 from fairveil.auditing.certificate import certify_from
 from fairveil.data.batch import AnySchema, Batch, check_types
@@ -23,10 +34,12 @@ from fairveil.data.images import is_images, read_image_batch
 from fairveil.data.layout import Layout
 from fairveil.data.marginals import largest_drift
 from fairveil.data.schema import Schema
+from fairveil.data.sensitive import describe_sensitive
 from fairveil.data.table_codec import HandleUnknown
 from fairveil.data.weights import read_weights
 from fairveil.encoders import (
     Architecture,
+    BalancedPartition,
     ModuleFactory,
     Signature,
     check_architecture,
@@ -35,6 +48,7 @@ from fairveil.encoders import (
     uses_bins,
 )
 from fairveil.estimators.base import TableTransformer
+from fairveil.estimators.certified import SET_ASIDE, cells_for, check_certified
 from fairveil.estimators.distortion import Floor, left_to_spend, measure, refuse_unreachable, unmet_message
 from fairveil.estimators.fitted_rows import FittedRows
 from fairveil.estimators.inputs import (
@@ -46,6 +60,7 @@ from fairveil.estimators.inputs import (
     given_sensitive,
     prepare,
     read_sensitive,
+    seed_from,
     split_sensitive,
 )
 from fairveil.estimators.training import Settings, Trained, held_out_rows, train
@@ -56,14 +71,18 @@ from fairveil.training import History, Training
 from fairveil.training.confidence_bound import Achieved
 from fairveil.veil import Veil
 
+#: The budget of a certified encoder if none is given.
+_UNBOUNDED = 1e9
+
 
 class FairEncoder(TableTransformer):
     """A randomized encoder that hides S in X, with a distortion of at most `budget`.
 
     Parameters
     ----------
-    budget : float or dict
+    budget : float or dict, optional
         D, the bound on the mean distortion of a row; or {"categorical": ..., "continuous": ...}, one for each kind.
+        None: 1, or with `certified` no bound.
         With the default distortion a changed category costs 1, and replacing all values of a column of numbers by
         its median costs 1 per row on average (at most about 2 for a single value without ties, 4 with many).
     architecture : str, Architecture, module or callable
@@ -91,6 +110,9 @@ class FairEncoder(TableTransformer):
         Valid records, or the paper's soft vectors, which leak (see docs/results.md).
     target_weight : float
         Lambda of `eq:generalopt-oneApp`: the weight of predicting `y` from the release. 0: no known task.
+    certified : float, optional
+        Upper bound on ΔDemP of any predictor, to be certified on rows that `fit` sets aside, with `confidence`. The
+        encoder is then a `BalancedPartition` (S must be seen) with as many cells as these rows can certify.
     sensitive_columns : list of names or positions, optional
         Sensitive columns inside X, instead of `sensitive_features`; they are not released.
     schema : Schema, optional
@@ -128,10 +150,15 @@ class FairEncoder(TableTransformer):
         Which rows of X the encoder was fitted on; the others are the held-out rows (and those of weight 0). Only after
         `fit`, not in a veil file. An audit needs it: `fairveil.audit(released, S, encoder_rows=encoder.fitted_rows_)`.
 
+    certificate_ : Certificate
+        With `certified`: the certificate, from the rows that were set aside.
+
     Raises
     ------
     BudgetNotMet
         The upper bound on the distortion exceeds the budget, and `unmet` is "raise".
+    CertificateNotMet
+        The rows that were set aside do not certify the value asked for; `best` is what they do certify.
     """
 
     #: The parameter that a `FairFrontier` varies.
@@ -139,7 +166,7 @@ class FairEncoder(TableTransformer):
 
     def __init__(
         self,
-        budget: Budget = 1.0,
+        budget: Budget | None = None,
         *,
         architecture: str | Architecture | ModuleFactory = "auto",
         loss: str | Loss = "log",
@@ -148,6 +175,7 @@ class FairEncoder(TableTransformer):
         sees_sensitive: bool = False,
         release: Literal["sampled", "probabilities"] = "sampled",
         target_weight: float = 0.0,
+        certified: float | None = None,
         sensitive_columns: Sequence[str | int] | None = None,
         schema: Schema | None = None,
         handle_unknown: HandleUnknown = "error",
@@ -165,6 +193,7 @@ class FairEncoder(TableTransformer):
         self.sees_sensitive = sees_sensitive
         self.release = release
         self.target_weight = target_weight
+        self.certified = certified
         self.sensitive_columns = sensitive_columns
         self.schema = schema
         self.handle_unknown = handle_unknown
@@ -189,9 +218,13 @@ class FairEncoder(TableTransformer):
             How many rows of the population each row stands for. Leakage and distortion are then means over that
             population; bins, ranges and units of the schema remain those of the rows.
         """
-        for name in ("veil_", "distortion_", "history_", "fitted_rows_"):  # a failed fit must not leave an old veil
+        # A failed fit must not leave an old veil.
+        for name in ("veil_", "distortion_", "history_", "fitted_rows_", "certificate_"):
             self.__dict__.pop(name, None)
-        [trained] = self._train(X, y, sensitive_features, sample_weight, [self.budget], [0])
+        if self.certified is not None:
+            return self._fit_certified(X, sensitive_features, sample_weight)
+        budget = 1.0 if self.budget is None else self.budget
+        [trained] = self._train(X, y, sensitive_features, sample_weight, [budget], [0])
         if self.unmet == "raise" and not trained.achieved.met:
             raise BudgetNotMet(unmet_message(trained.achieved))
         if not trained.achieved.met:
@@ -199,6 +232,48 @@ class FairEncoder(TableTransformer):
         if trained.achieved.collapse:
             warnings.warn(trained.achieved.collapse, CollapseWarning, stacklevel=2)
         return self._adopt(trained)
+
+    def _fit_certified(self, X: Any, sensitive_features: Any, sample_weight: Any) -> Self:
+        """Set rows aside, fit a code with as many cells as these rows can certify, certify it once on them."""
+        owner = type(self).__name__
+        check_certified(owner, self.certified)
+        assert self.certified is not None
+        if self.architecture != "auto" or not self.sees_sensitive or sample_weight is not None:
+            raise InputError("certified= needs architecture='auto' and sees_sensitive=True, without sample_weight.")
+        batch = self._read_batch(X, reset=True)
+        inside = split_sensitive(batch, self.sensitive_columns, self.schema)
+        secret = read_sensitive(batch, inside, sensitive_features)
+        groups = describe_sensitive(secret, discrete=True).classes_of(secret).numpy()
+        seeds = Seeds(seed_from(self.random_state, owner))
+        order = seeds.child("certificate").numpy().permutation(len(batch))
+        aside, rest = np.sort(order[: int(SET_ASIDE * len(order))]), np.sort(order[int(SET_ASIDE * len(order)) :])
+        training = Training() if self.training is None else self.training
+        kept = 1.0 - sum(getattr(training.completed(BalancedPartition.training), n) for n in ("validation", "held_out"))
+        sizes = np.bincount(groups[rest], minlength=int(groups.max()) + 1)
+        cells = cells_for(self.certified, (sizes * kept).astype(int).tolist(),
+                          np.bincount(groups[aside], minlength=len(sizes)).tolist(), self.confidence)  # fmt: skip
+        inner = clone(self).set_params(certified=None, architecture=BalancedPartition(n_cells=cells),
+                                       budget=_UNBOUNDED if self.budget is None else self.budget)  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CollapseWarning)  # a code of few records always collapses
+            inner.fit(_safe_indexing(X, rest), sensitive_features=secret.take(pa.array(rest)))
+        found = inner.certify(_safe_indexing(X, aside), sensitive_features=secret.take(pa.array(aside)),
+                              confidence=self.confidence, unseen_rows=True)  # fmt: skip
+        found = replace(found, evidence=f"{len(aside):,} rows that fit set aside and used for nothing else.")
+        if found.bound > self.certified:
+            message = (f"{len(aside):,} rows certify {found.rounded:.4f} for {cells} cells, not {self.certified:g}. "
+                       "Give more rows, or ask for a larger value.")  # fmt: skip
+            raise CertificateNotMet(message, found.bound)
+        if self.budget is None:  # what was measured is the promise
+            inner.distortion_ = replace(inner.distortion_, bound=inner.distortion_.upper)
+        fitted = np.zeros(len(batch), dtype=bool)
+        fitted[rest] = inner.fitted_rows_
+        parameters = self.get_params(deep=False)
+        self.__dict__.update({name: value for name, value in inner.__dict__.items() if name not in parameters})
+        self.certificate_: Certificate = found
+        self.fitted_rows_ = fitted
+        self.architecture_reason_ = "certified= needs a finite code with the same shares in every group"
+        return self
 
     def _train(
         self, X: Any, y: Any, sensitive_features: Any, sample_weight: Any, budgets: Sequence[Budget],
@@ -329,6 +404,15 @@ class FairEncoder(TableTransformer):
         """
         check_is_fitted(self, "veil_")
         return pd.DataFrame([{**asdict(drift), "collapsed": drift.collapsed} for drift in self.distortion_.columns])
+
+    @property
+    def budget_(self) -> Budget:
+        """The bound on the distortion: the budget; without one, the bound that held-out rows confirmed."""
+        check_is_fitted(self, "veil_")
+        bound = self.distortion_.bound
+        if bound is not None:
+            return bound
+        return {name: float(part.bound) for name, part in self.distortion_.parts.items() if part.bound is not None}
 
     @property
     def schema_(self) -> AnySchema:

@@ -71,6 +71,8 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             self.__dict__.pop(name, None)
         members = [(budget, number) for budget in self._budgets() for number in range(self.n_seeds)]
         base = clone(self.estimator)
+        if getattr(base, "certified", None) is not None:
+            raise InputError("A frontier trains one encoder per budget; certified= fits a single one.")
         budgets, numbers = [budget for budget, _ in members], [number for _, number in members]
         trained = base._train(X, y, sensitive_features, sample_weight, budgets, numbers)
         state = {name: value for name, value in vars(base).items() if name not in base.get_params(deep=False)}

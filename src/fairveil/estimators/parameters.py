@@ -58,7 +58,7 @@ def _is_number(value: Any) -> bool:
 def _is_budget(value: Any) -> bool:
     if isinstance(value, dict):
         return set(value) <= set(KINDS) and all(map(_is_number, value.values()))
-    return _is_number(value) and value > 0
+    return value is None or (_is_number(value) and value > 0)
 
 
 def _is_columns(value: Any) -> bool:
@@ -79,6 +79,7 @@ _RIGHT: dict[str, Callable[[Any], bool]] = {
     "architecture": lambda value: isinstance(value, Architecture) or value == "auto" or value in ARCHITECTURES,
     "balanced": _one_of(True, False),
     "budget": _is_budget,
+    "certified": lambda value: value is None or (_is_number(value) and 0 < value < 1),
     "confidence": lambda value: _is_number(value) and 0.5 < value < 1,
     "constraint": _named_or(AugmentedLagrangian, Penalty),
     "distortion": _one_of("auto", "ranks", "squared", "hamming", "cross_entropy", CUSTOM),

@@ -19,7 +19,7 @@ from fairveil.matching.shares import Ints, shuffled
 Points = NDArray[np.float32]
 
 #: Rows of a block, and rounds of forming new blocks.
-_BLOCK, _ROUNDS = 400, 8
+_BLOCK, _ROUNDS = 800, 12
 
 
 def match(points: Points, first: Ints, second: Ints, source: ByteSource, rounds: int = _ROUNDS) -> tuple[Ints, Ints]:

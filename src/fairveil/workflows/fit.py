@@ -23,8 +23,8 @@ from fairveil.workflows.sources import open_source
 from fairveil.workflows.writing import check_target
 
 
-def fit_file(source: str | Path, target: str | Path, budget: float, recipe: Recipe) -> FairEncoder:
-    """Train a veil and write it. Nothing is written if the budget is not met."""
+def fit_file(source: str | Path, target: str | Path, budget: float | None, recipe: Recipe) -> FairEncoder:
+    """Train a veil and write it. Nothing is written if the budget or the certificate is not met."""
     source, target = Path(source), check_target(Path(target), (".veil",))
     _check_files(source, recipe)
     refuse_overwriting({"veil": target}, recipe.files(source))

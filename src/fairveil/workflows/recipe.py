@@ -25,7 +25,8 @@ class Recipe:
     inspect`; proposed from the data if None. labels: for a folder of images, a table with the columns `file` and S.
     loss: of the adversary; "squared" hides numbers as such, any other loss hides them as ranges. blind: the encoder
     does not see S. held_out: the share of the rows that the encoder never sees; they bound its distortion, and the
-    attackers of an audit learn from them. seed: of the training; drawn if None.
+    attackers of an audit learn from them. certified: ask for a certificate of this bound. seed: of the training; drawn
+    if None.
     """
 
     sensitive: tuple[str, ...] = ()
@@ -38,6 +39,7 @@ class Recipe:
     steps: int | None = None
     rows: int = MOST_ROWS
     held_out: float = HELD_OUT
+    certified: float | None = None
     seed: int | None = None
     resume: bool = False
     show_progress: bool = True
@@ -50,7 +52,7 @@ class Recipe:
         """What must be unchanged for a later run to resume this one. (A checkpoint identifies its rows itself.)"""
         files = [path for path in (self.schema, self.labels) if path is not None]
         chosen = [list(self.sensitive), self.loss, self.architecture, self.cells, self.blind, self.steps, self.rows,
-                  self.held_out]  # fmt: skip
+                  self.held_out, self.certified]  # fmt: skip
         return {
             "source": [source.name, source.stat().st_size],
             "files": [[path.name, sha256_of(path)] for path in files],
@@ -64,13 +66,14 @@ class Recipe:
         self, schema: Schema | None, seed: int, checkpoint: Path, held_out: float | None = None
     ) -> dict[str, Any]:
         """The parameters of the estimator. held_out: the share of its rows that bound the distortion."""
-        training = Training(checkpoint=checkpoint)
-        if held_out is not None:
+        training = Training(checkpoint=None if self.certified is not None else checkpoint)
+        if held_out is not None and self.certified is None:  # a certificate has its own share
             training = replace(training, held_out=held_out)
         return {
             "architecture": self._architecture(),
             "loss": self.loss,
             "sees_sensitive": not self.blind,
+            "certified": self.certified,
             "schema": schema,
             "handle_unknown": "most_frequent",
             "training": training if self.steps is None else replace(training, steps=self.steps),

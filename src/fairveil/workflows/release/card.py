@@ -124,7 +124,7 @@ def make_card(
             "hides": [column.name for column in veil.sensitive.columns],
             "sees_sensitive": veil.sees_sensitive,
             "architecture": veil.encoder.architecture.name,
-            "budget": encoder.budget,
+            "budget": encoder.budget_,
             "held_out": encoder.distortion_.to_dict(),
         },
         "distortion": {**distortion, "total": round(told.total, 2) if told.total is not None and tellable else None,

@@ -231,7 +231,8 @@ def contradictions(told: ReleaseSummary, encoder: FairEncoder) -> list[str]:
     measured = told.floor if few else told.distortion
     if measured:
         spent = {**measured, "total": sum(measured.values())}
-        limits = encoder.budget if isinstance(encoder.budget, dict) else {"total": encoder.budget}
+        budget = encoder.budget_
+        limits = budget if isinstance(budget, dict) else {"total": budget}
         found += [
             f"Its distortion ({_kind(name)}) is {spent.get(name, 0.0):.4g}, above the budget of {limit:g}."
             for name, limit in limits.items() if spent.get(name, 0.0) > limit

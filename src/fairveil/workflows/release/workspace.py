@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from fairveil._utils.atomic import PRIVATE, is_partial, write_atomic
-from fairveil._utils.errors import BudgetNotMet, InputError, TrainingFailed, VeilFileError
+from fairveil._utils.errors import BudgetNotMet, CertificateNotMet, InputError, TrainingFailed, VeilFileError
 
 #: Errors that a retry cannot fix.
-FINAL_ERRORS = (InputError, BudgetNotMet, TrainingFailed, VeilFileError)
+FINAL_ERRORS = (InputError, BudgetNotMet, CertificateNotMet, TrainingFailed, VeilFileError)
 _LOCK, _PLAN, _FINISHED = "lock", "plan.json", "finished"
 _PARTIAL = r"\..+\.[0-9a-f]{16}\.partial"
 _OWN_NAMES = re.compile(rf"lock|plan\.json|order|checkpoint|finished(\.csv|\.parquet)?|part-\d{{8}}\.arrow|{_PARTIAL}")
