@@ -48,7 +48,7 @@ class Server:
 
     def stop(self):
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(30)
+        self.process.wait(120)
 
 
 @pytest.fixture

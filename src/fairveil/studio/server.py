@@ -39,7 +39,9 @@ def serve(file: Path | None = None, *, port: int = 0, open_browser: bool = True)
         if open_browser:
             webbrowser.open(address)
         # No access log: it would repeat the token. Errors are logged without their text, which may show data.
-        uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False)).run(sockets=[listener])
+        uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=5)).run(
+            sockets=[listener]
+        )
 
 
 def _load() -> None:
