@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from fairveil import FeedForward, Training
+from fairveil import Column, FeedForward, Training
+from fairveil.objectives.ranks import HALF, rank_unit
 
 #: A game short enough for a unit test; what it learns is not judged.
 QUICK = Training(steps=12, batch_size=128, adversary_steps=1, adversary_hidden=((16,),), rounds=3)
@@ -64,3 +65,11 @@ def leak(kind: str, rows: int = 5000, seed: int = 0, right: float = 0.6) -> tupl
     elif kind == "missingness":
         frame.loc[generator.random(rows) < np.where(s == 1, 0.3, 0.1), "c"] = np.nan
     return frame, s
+
+
+def rank_cost(column: Column, before: pd.Series, after: pd.Series) -> np.ndarray:
+    """The distance between ranks of each pair of numbers, by its formula."""
+    ends = np.append(column.starts, column.upper + column.grid) - column.grid / 2
+    below = np.append(0.0, np.cumsum(column.shares) / np.sum(column.shares))
+    apart = np.interp(before, ends, below) - np.interp(after, ends, below)
+    return rank_unit(column) * apart**2 / (apart**2 + HALF**2)

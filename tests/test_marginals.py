@@ -43,11 +43,11 @@ def test_drift_by_brute_force(frame):
     found = drifts(frame, after)
     shares = [part["color"].value_counts(normalize=True) for part in (frame, after)]
     apart = (shares[0] - shares[1].reindex(shares[0].index, fill_value=0.0)).abs().sum() / 2
-    assert found["color"].total_variation == pytest.approx(apart)
+    assert found["color"].total_variation == pytest.approx(apart, abs=6e-4)
     assert found["color"].ks is None
     ages = np.arange(17, 91)
     ks = np.abs([(frame["age"] <= a).mean() - (after["age"] <= a).mean() for a in ages]).max()
-    assert ks - 0.03 < found["age"].ks <= ks + 1e-9  # at the ends of bins only
+    assert ks - 0.03 < found["age"].ks <= ks + 6e-4  # at the ends of bins only
     assert found["debt"].total_variation == 0
     assert found["debt"].entropy_kept == 1
     assert (found["color"].distinct_before, found["color"].distinct_after) == (3, 3)
@@ -94,7 +94,7 @@ def test_a_file_keeps_unit_and_drift_and_contradictions_are_refused(frame, tmp_p
     encoder.fit(frame, sensitive_features=s).save(tmp_path / "s.veil")
     loaded = fv.load(tmp_path / "s.veil")
     assert loaded.distortion_.measure == "ranks"
-    pd.testing.assert_frame_equal(loaded.drift_.round(3), encoder.drift_.round(3))
+    pd.testing.assert_frame_equal(loaded.drift_, encoder.drift_)
     encoder.distortion = "squared"  # a file whose figures are in another unit than its parameters say
     encoder.save(tmp_path / "forged.veil")
     with pytest.raises(fv.VeilFileError, match="manifest"):

@@ -22,7 +22,6 @@ from fairveil.data.columns import Column
 from fairveil.data.frames import read_table
 from fairveil.data.table_codec import Codec
 from fairveil.objectives import make_distortion
-from fairveil.objectives.ranks import HALF, rank_unit
 from fairveil.objectives.released import ReleasedBatch
 from fairveil.workflows import Options, audit_file, read_card, release_file
 from fairveil.workflows.reading import open_table
@@ -32,7 +31,7 @@ from fairveil.workflows.release.card import card_path
 from fairveil.workflows.release.ledger import Entry, Ledger
 from fairveil.workflows.release.sketch import SIZE, Sketch, row_hashes
 from fairveil.workflows.writing import neutralised
-from helpers import QUICK
+from helpers import QUICK, rank_cost
 from releases import CANARY_NUMBER, CANARY_TEXT, advantage, fitted, proposed, table, write
 
 QUIET = Options(show_progress=False, workers=1)
@@ -76,12 +75,9 @@ def test_the_budget_holds_on_the_file_as_it_is_read_back(place):
     # Read as it is: cells that differ, and the distance between ranks by its formula.
     raw = pd.read_csv(place / "people.csv")
     changed = sum((raw[n].fillna("-") != out[n].fillna("-")).mean() for n in ("role", "town", "hired"))
-    moved = 0.0
-    for column in (encoder.schema_["skill"], encoder.schema_["height"]):  # the canary's height is part of it
-        ends = np.append(column.starts, column.upper + column.grid) - column.grid / 2
-        below = np.append(0.0, np.cumsum(column.shares) / np.sum(column.shares))
-        apart = np.interp(raw[column.name], ends, below) - np.interp(out[column.name], ends, below)
-        moved += rank_unit(column) * (apart**2 / (apart**2 + HALF**2)).mean()
+    moved = sum(
+        rank_cost(encoder.schema_[n], raw[n], out[n]).mean() for n in ("skill", "height")
+    )  # the canary's height is part of it
     assert mean == pytest.approx(changed + moved, rel=1e-4)
 
 

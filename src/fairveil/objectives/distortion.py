@@ -212,7 +212,7 @@ class Distortion:
     def limits(self) -> dict[str, Limits]:
         """What limits the distortion of one row, by kind and in total."""
         layout = self.layout
-        if self.custom is not None or self.categorical != "hamming":
+        if self.custom is not None:
             return dict.fromkeys((*KINDS, "total"), Limits(math.inf, math.inf, by_squares=True))
         encoded = [group for group in layout.groups if group.column.role == "encode" and group.width > 1]
         changes = float(sum(group.number is None or group.column.missing for group in encoded))
@@ -222,6 +222,13 @@ class Distortion:
         )  # fmt: skip
         found = [most for i, most in (of_number | ranked).items() if layout.numbers[i].role == "encode"]
         numbers, single, squares = sum(found), max(found, default=0.0), len(ranked) < len(found)
+        if self.categorical == "cross_entropy":  # probabilities are limited from below, but numbers are not clipped
+            nats = -math.log(_SMALLEST)
+            return {
+                "categorical": Limits(nats * len(layout.groups), nats, by_squares=True),
+                "continuous": Limits(math.inf, single, by_squares=True),
+                "total": Limits(math.inf, max(single, nats), by_squares=True),
+            }
         return {
             "categorical": Limits(changes, 1.0),
             "continuous": Limits(numbers, single, squares),
