@@ -191,7 +191,7 @@ def test_principal_components_reveal_what_is_spread_over_many_numbers(images):
     if not images:
         released.columns = [f"x{i}" for i in range(100)]
     found = found_on_components(released, s)
-    assert set(found) == {"MLP 512-256", "LightGBM", "nearest neighbours", "linear"}
+    assert set(found) >= {"MLP 512-256", "LightGBM", "nearest neighbours", "linear"}
     assert max(found.values()) > 0.72
     assert min(found["MLP 512-256"], found["LightGBM"], found["nearest neighbours"]) > 0.62
     assert found["linear"] < 0.58
