@@ -224,7 +224,7 @@ def test_images_hold_valid_pixels_and_many_groups_are_supported():
 
 
 def test_a_game_continues_from_the_closed_form():
-    x, s = rows_of(1500, 5)
+    x, s = rows_of(10_500, 5)
     played = encoder(budget=3.0, training=Training(steps=4, rounds=2, batch_size=64)).fit(
         frame(x), sensitive_features=s
     )
@@ -233,7 +233,7 @@ def test_a_game_continues_from_the_closed_form():
 
 
 def test_weights_count_as_repeated_rows():
-    x, s = rows_of(1200, 6)
+    x, s = rows_of(12_000, 6)
     weights = np.where(s == 1, 2.0, 1.0)
     fitted = encoder(budget=3.0).fit(frame(x), sensitive_features=s, sample_weight=weights)
     released = np.asarray(fitted.transform(frame(x), sensitive_features=s))

@@ -308,6 +308,7 @@ def test_large_images_are_fitted_from_a_folder_in_few_steps(tmp_path):
         Image.fromarray(pixels).save(tmp_path / "faces" / f"{i:02d}.png")
     labels = pd.DataFrame({"file": [f"{i:02d}.png" for i in range(24)], "sex": ["f", "m"] * 12})
     labels.to_csv(tmp_path / "labels.csv", index=False)
-    recipe = Recipe(("sex",), labels=tmp_path / "labels.csv", steps=1, seed=0, show_progress=False)
-    encoder = fit_file(tmp_path / "faces", tmp_path / "sex.veil", 1e5, recipe)
-    assert encoder.veil_.encoder.architecture == NoisyAutoencoder()
+    for blind, expected in ((True, NoisyAutoencoder), (False, fv.AffineTransport)):
+        recipe = Recipe(("sex",), labels=tmp_path / "labels.csv", steps=1, seed=0, show_progress=False, blind=blind)
+        encoder = fit_file(tmp_path / "faces", tmp_path / f"{blind}.veil", 1e5, recipe)
+        assert isinstance(encoder.veil_.encoder.architecture, expected)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -239,9 +240,12 @@ def test_a_distortion_of_the_callers_own_is_not_taken_for_another(place):
         training=QUICK,
         random_state=0,
         verbose=False,
+        unmet="warn",  # nothing limits such a function: few rows verify nothing
         distortion=lambda released, original: (released - original).abs().sum(-1),
     )
-    encoder.fit(table()).save(place / "own.veil")
+    with pytest.warns(fv.BudgetWarning):
+        encoder.fit(table())
+    encoder.save(place / "own.veil")
     assert fv.load(place / "own.veil").distortion == "custom"
-    card = release_file(place / "people.csv", place / "own.veil", place / "out.csv", QUIET)
+    card = release_file(place / "people.csv", place / "own.veil", place / "out.csv", replace(QUIET, unverified=True))
     assert card["distortion"] == {"total": None, "rows_measured": 0}

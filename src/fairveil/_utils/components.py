@@ -34,7 +34,7 @@ class Components:
         else:
             from sklearn.utils.extmath import randomized_svd
 
-            axes = randomized_svd(apart, count, n_iter=_ITERATIONS, random_state=seed)[2].T
+            axes = randomized_svd(apart, count, n_iter=_ITERATIONS, random_state=seed % 2**32)[2].T
         return cls(center, np.ascontiguousarray(axes, dtype=np.float32))
 
     def project(self, rows: Matrix) -> Matrix:

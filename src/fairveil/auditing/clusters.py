@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from fairveil.data.frames import Table
@@ -60,7 +61,10 @@ def repeats_too_often(released: object) -> bool:
 
 
 def _codes(released: Table, name: str) -> NDArray[np.int64]:
-    column = released.arrow[name].combine_chunks().dictionary_encode(null_encoding="encode")
+    try:
+        column = released.arrow[name].combine_chunks().dictionary_encode(null_encoding="encode")
+    except pa.ArrowNotImplementedError:  # lists and other nested values cannot be compared
+        return np.zeros(len(released), dtype=np.int64)
     return np.asarray(column.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
