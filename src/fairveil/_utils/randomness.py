@@ -4,12 +4,17 @@ Anyone who can reproduce the draws of a release can undo its noise. torch's CPU 
 seed, and all of them can be tried in two minutes, so nothing that is published is drawn from it. Releases use a
 `ByteSource`: the operating system's cryptographic stream, or a keyed stream of the same strength. torch generators
 are for training and for measurements.
+
+A release of files is drawn from a `ReleaseSecret`: the operating system's bytes once, and from them a stream for each
+batch. A batch that is drawn again, after a failure or by a second worker, then gets the same noise: two different
+draws of a row would let its noise be averaged out.
 """
 
 import hashlib
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -100,11 +105,7 @@ class KeyedStream(ByteSource):
     """
 
     def __init__(self, *material: bytes) -> None:
-        digest = hashlib.sha256()
-        for part in material:
-            digest.update(len(part).to_bytes(8, "big"))
-            digest.update(part)
-        self._key = digest.digest()
+        self._key = derived_key(*material)
         self._calls = 0
 
     def bytes(self, rows: int, columns: int) -> NDArray[np.uint8]:
@@ -125,6 +126,13 @@ class RowStream(ByteSource):
         self._keys = keys
         self._calls = 0
 
+    @classmethod
+    def of_rows(cls, secret: bytes, names: Iterable[bytes], codes: NDArray[np.int64]) -> Self:
+        """The stream of rows that are identified by a name and their content (rows, columns) together."""
+        keys = [hashlib.sha256(b"%d:%b" % (len(name), name) + code.tobytes()).digest()
+                for name, code in zip(names, codes, strict=True)]  # fmt: skip
+        return cls(secret, np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), -1))
+
     def part(self, start: int, stop: int) -> Self:
         """The source for some of the rows."""
         return type(self)(self._secret, self._keys[start:stop])
@@ -143,12 +151,49 @@ class RowStream(ByteSource):
         return np.frombuffer(bytes(out), dtype=np.uint8).reshape(rows, columns)
 
 
+@dataclass(frozen=True)
+class ReleaseSecret:
+    """The secret of one release, from which the key of every batch is derived.
+
+    Whoever has it can repeat all draws; whoever has only the key of a batch can repeat those of this batch.
+
+    >>> secret = ReleaseSecret.of_seed(3)
+    >>> secret.key("draw", 0, 1) == secret.key("draw", 0, 1), secret.key("draw", 0, 1) == secret.key("draw", 0, 2)
+    (True, False)
+    """
+
+    value: bytes = field(repr=False)
+
+    @classmethod
+    def new(cls) -> Self:
+        """A secret from the operating system."""
+        return cls(new_secret())
+
+    @classmethod
+    def of_seed(cls, seed: int) -> Self:
+        """A reproducible secret, which anyone who knows the seed can compute: for tests."""
+        return cls(derived_key(b"fairveil release", whole_number_bytes(seed)))
+
+    def key(self, purpose: str, *place: int) -> bytes:
+        """The key for one purpose, at one place."""
+        return derived_key(self.value, purpose.encode(), *map(whole_number_bytes, place))
+
+
 RandomSource = torch.Generator | ByteSource
 
 
 def new_secret() -> bytes:
     """A secret for a stream, from the operating system."""
     return os.urandom(_KEY_BYTES)
+
+
+def derived_key(*material: bytes) -> bytes:
+    """A key derived from all bits of all parts, each with its length: (a, bc) and (ab, c) give different keys."""
+    digest = hashlib.sha256()
+    for part in material:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.digest()
 
 
 def whole_number_bytes(number: int) -> bytes:

@@ -58,7 +58,7 @@ console = Console(width=None if Console().is_terminal else 120)
 
 @app.command()
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A CSV or Parquet file.")],
+    file: Annotated[str, typer.Argument(help="A CSV or Parquet file, or a folder or pattern of them.")],
     sensitive: Sensitive = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a schema to edit (YAML).")] = None,
     as_json: Json = False,
@@ -69,7 +69,7 @@ def inspect(
     """
     if output is not None and output.exists():
         raise InputError(f"{output} already exists, perhaps with roles that you edited. Name another file.")
-    found = workflows.inspect_file(workflows.open_table(file), split_names(sensitive, file))
+    found = workflows.inspect_file(workflows.open_tables(file), split_names(sensitive, file))
     if output is not None:
         write_atomic(output, found.to_yaml().encode())
     if as_json:
@@ -86,7 +86,7 @@ def inspect(
 
 @app.command()
 def fit(
-    file: Annotated[Path, typer.Argument(help="A CSV or Parquet file, or a folder of images.")],
+    file: Annotated[str, typer.Argument(help="A CSV or Parquet file, a folder or pattern of them, or images.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The veil to write, such as sex.veil.")],
     budget: Annotated[
         float | None,
@@ -162,7 +162,7 @@ def fit(
 
 @app.command()
 def frontier(
-    file: Annotated[Path, typer.Argument(help="A CSV or Parquet file.")],
+    file: Annotated[str, typer.Argument(help="A CSV or Parquet file, or a folder or pattern of them.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the veils, their scores and plots.")],
     budgets: Annotated[str, typer.Option(help="Budgets to train together, separated by commas.")] = "0.5,0.8,1.2,1.8",
     sensitive: Sensitive = None,
@@ -217,9 +217,9 @@ def frontier(
 
 @app.command()
 def release(
-    file: Annotated[Path, typer.Argument(help="A CSV or Parquet file, or a folder of images.")],
+    file: Annotated[str, typer.Argument(help="A CSV or Parquet file, a folder or pattern of them, or images.")],
     veil: Annotated[Path, typer.Option(help="The veil written by fit.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The output: .csv, .parquet, or a new folder.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="The output: .csv, .parquet, or a new folder.")],
     labels: Labels = None,
     keep_order: Annotated[
         bool, typer.Option("--keep-order", help="Do not shuffle rows; their order may reveal S.")
@@ -232,6 +232,9 @@ def release(
     forget_order: Annotated[
         bool, typer.Option("--forget-order", help="Do not keep the row order in the ledger; no audit is possible.")
     ] = False,
+    keep_secret: Annotated[
+        bool, typer.Option("--keep-secret", help="Keep the secret of the noise in the ledger, to repeat the release.")
+    ] = False,
     person: Person = None,
     known: Known = None,
     few_rows: Annotated[
@@ -243,6 +246,13 @@ def release(
     require_signature: Signature = None,
     memory: Annotated[int, typer.Option(min=64, help="Megabytes for batches and buckets.")] = 1024,
     workers: Annotated[int, typer.Option(min=0, help="Batches drawn at the same time; 0: one per core.")] = 0,
+    engine: Annotated[str, typer.Option(help="Where the work runs: local, or ray (a cluster).")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="The address of a running Ray cluster; by default, one on this machine.")
+    ] = None,
+    scratch: Annotated[
+        str | None, typer.Option(help="A private folder for unfinished work that all workers can reach.")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -253,7 +263,8 @@ def release(
     chosen = workflows.Options(
         keep_order=keep_order, again=again, resume=resume, seed=reproducible_insecure, memory=memory, workers=workers,
         remember_order=not forget_order, show_progress=not quiet, person=person, few_rows=few_rows,
-        unverified=unverified, known=tuple(known or ()),
+        unverified=unverified, known=tuple(known or ()), keep_secret=keep_secret, engine=engine, address=address,
+        scratch=scratch,
     )  # fmt: skip
     if require_signature is not None:
         check_signature(veil, require_signature)
@@ -270,7 +281,7 @@ def release(
     shown = "" if total is None else f", distortion {total:.4g} (budget {card['veil']['budget']})"
     typer.echo(
         f"Wrote {output}: {card['release']['rows']:,} rows{shown}. "
-        f"Its card: {workflows.card_path(output).name} and .md."
+        f"Its card: {workflows.card_path(Path(output)).name} and .md."
     )
     for text in (*card["release"]["contradicts_the_veil"], *card["release"]["warnings"]):
         typer.echo(f"Warning: {text}", err=True)
@@ -295,10 +306,10 @@ def _frontier_table(points: "pd.DataFrame", targets: Sequence[str]) -> Table:
     return table
 
 
-def split_names(given: list[str] | None, file: Path) -> list[str]:
+def split_names(given: list[str] | None, file: str | Path) -> list[str]:
     """Column names: one per option, or several separated by commas. A name may itself contain a comma."""
     commas = any("," in text for text in given or ())
-    known = workflows.open_table(file).names if commas and file.is_file() else []
+    known = workflows.open_table(file).names if commas and Path(file).is_file() else []
     return [name for text in given or () for name in ([text] if text in known else text.split(","))]
 
 

@@ -111,6 +111,11 @@ def read_folder(folder: str | Path, size: tuple[int, int] | None = None) -> tupl
     return read_images(folder, names, size), names
 
 
+def has_images(folder: Path) -> bool:
+    """Whether a folder holds images."""
+    return any(file.suffix.lower() in _SUFFIXES for file in folder.iterdir())
+
+
 def image_names(folder: str | Path) -> list[str]:
     """The names of the images in a folder, sorted."""
     root = Path(folder)

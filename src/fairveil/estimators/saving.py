@@ -41,13 +41,13 @@ def save(estimator: FairEncoder | FairClassifier, path: str | Path) -> None:
     write_archive(path, manifest, weights)
 
 
-def load(path: str | Path) -> Any:
-    """Read a `.veil` file: a fitted `FairEncoder` or `FairClassifier`.
+def load(path: str | Path | bytes) -> Any:
+    """Read a `.veil` file, or its content: a fitted `FairEncoder` or `FairClassifier`.
 
     Rejects a file with a wrong checksum, and one whose parts contradict each other. The file may come from anybody: a
     signature (`fairveil sign`) shows its origin.
     """
-    name = Path(path).name
+    name = "The veil" if isinstance(path, bytes) else Path(path).name
     manifest, weights = read_archive(path)
     kind = _FORMATS.get(str(manifest.get("format")))
     if kind is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import torch
@@ -17,6 +17,9 @@ from fairveil.data.sensitive import Sensitive
 from fairveil.data.table_codec import EncodedRows, HandleUnknown
 from fairveil.encoders import Encoder, Signature, load_encoder, read_architecture
 from fairveil.objectives.released import ReleasedBatch
+
+if TYPE_CHECKING:
+    from fairveil.veil.batch_function import BatchFunction
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,28 @@ class Veil:
     def output_names(self) -> list[str]:
         """The columns of a release, in order; for images, the pixels."""
         return self.schema.output_names(sampled=self.encoder.signature.sampled)
+
+    def batch_function(
+        self, *, row_id: str | None = None, secret: bytes | None = None, keep_row_id: bool = False
+    ) -> "BatchFunction":
+        """A function from arrow tables to released arrow tables, for `map_batches`, `mapInArrow` and plain loops.
+
+        It can be pickled, and then holds the veil's bytes. Draws depend on the secret and on the identity of each row
+        or batch, and on nothing else: a task that an engine repeats gives the same rows.
+
+        Parameters
+        ----------
+        row_id : str, optional
+            A column that identifies each row, unique in the whole release; it is left out of the output. Without it,
+            every call names its batch: `function(table, batch=7)`.
+        secret : bytes, optional
+            At least 16 bytes; by default 32 new ones from the operating system. Whoever has it can undo the noise.
+        keep_row_id : bool
+            Keep the column `row_id`, to write rows in an order of your own. Do not publish it.
+        """
+        from fairveil.veil.batch_function import BatchFunction
+
+        return BatchFunction(self, row_id=row_id, secret=secret, keep_row_id=keep_row_id)
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """A manifest of plain values, and the weights."""

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from fairveil.workflows.audit import audit_file, certify_file, sealed_certificate
     from fairveil.workflows.fit import fit_file, fit_frontier
     from fairveil.workflows.inspect import Inspection, edit_roles, inspect_file, read_schema
+    from fairveil.workflows.many_files import open_tables
     from fairveil.workflows.points import read_frontier
     from fairveil.workflows.preview import Preview, preview_veil
     from fairveil.workflows.reading import open_table
@@ -33,6 +34,7 @@ __getattr__, __dir__ = lazily(
         "audit": ["audit_file", "certify_file", "sealed_certificate"],
         "fit": ["fit_file", "fit_frontier"],
         "inspect": ["Inspection", "edit_roles", "inspect_file", "read_schema"],
+        "many_files": ["open_tables"],
         "points": ["read_frontier"],
         "preview": ["Preview", "preview_veil"],
         "reading": ["open_table"],
@@ -72,6 +74,7 @@ __all__ = [
     "log_to_mlflow",
     "open_source",
     "open_table",
+    "open_tables",
     "open_veil",
     "preview_veil",
     "read_card",

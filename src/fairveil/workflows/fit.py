@@ -25,7 +25,7 @@ from fairveil.workflows.writing import check_target
 
 def fit_file(source: str | Path, target: str | Path, budget: float | None, recipe: Recipe) -> FairEncoder:
     """Train a veil and write it. Nothing is written if the budget or the certificate is not met."""
-    source, target = Path(source), check_target(Path(target), (".veil",))
+    target = check_target(Path(target), (".veil",))
     _check_files(source, recipe)
     refuse_overwriting({"veil": target}, recipe.files(source))
     with workspace(target, recipe.plan(source, {"budget": budget}), resume=recipe.resume) as (folder, plan):
@@ -40,7 +40,7 @@ def fit_file(source: str | Path, target: str | Path, budget: float | None, recip
 
 
 def _record_fit(
-    source: Path, recipe: Recipe, encoder: FairEncoder, veil: Path, fitted: NDArray[np.int64], total: int
+    source: str | Path, recipe: Recipe, encoder: FairEncoder, veil: Path, fitted: NDArray[np.int64], total: int
 ) -> None:
     """Record in the veil's ledger which rows of the source the encoder was fitted on (their positions)."""
     rows = np.zeros(total, dtype=bool)
@@ -62,7 +62,7 @@ def fit_frontier(
     Where there are too few rows, all models learn from those, and "learned from" says so. The rule of the
     recommendation: `workflows.points.recommend`.
     """
-    source, folder = Path(source), Path(folder)
+    folder = Path(folder)
     _check_files(source, recipe)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file. Name a folder for the veils.")
@@ -92,7 +92,7 @@ def fit_frontier(
             with _resuming(source):
                 frontier.fit(table.take(pa.array(learned)))
         points = [original, *judge.releases(frontier, table, seed)]
-        result = Frontier.of(source.name, names, targets, points)
+        result = Frontier.of(Path(source).name, names, targets, points)
         folder.mkdir(parents=True, exist_ok=True)
         for point, encoder in zip(frontier.points_.to_dict("records"), frontier.estimators_, strict=True):
             if point["met"]:
@@ -105,18 +105,18 @@ def fit_frontier(
 
 
 @contextmanager
-def _resuming(source: Path) -> Iterator[None]:
+def _resuming(source: str | Path) -> Iterator[None]:
     """Translate the error for a checkpoint of other rows."""
     try:
         yield
     except VeilFileError:
         raise InputError(
-            f"The interrupted work was done with other settings or another input than {source.name}. Omit --resume "
-            "to start again."
+            f"The interrupted work was done with other settings or another input than {Path(source).name}. Omit "
+            "--resume to start again."
         ) from None
 
 
-def _check_files(source: Path, recipe: Recipe) -> None:
+def _check_files(source: str | Path, recipe: Recipe) -> None:
     for path in recipe.files(source).values():
         if path is not None and not path.exists():
             raise InputError(f"There is no file {path}.")

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._utils.errors import InputError
+from fairveil._utils.stores import is_url
 from fairveil.data.images import image_names, read_images
 from fairveil.estimators import FairEncoder
 from fairveil.workflows.labels import folder_digest, labels_of
@@ -39,8 +40,13 @@ class ImageSource:
         secret = labels_of(self.labels, names, recipe.sensitive)
         return Data(read_images(self.path, names), secret, None, np.arange(len(names)), len(names))
 
-    def release(self, encoder: FairEncoder, veil: Path, target: Path, options: Options, finish: Finish) -> None:
+    def release(
+        self, encoder: FairEncoder, veil: Path, target: str | Path, options: Options, finish: Finish
+    ) -> None:  # fmt: skip
         """Write a censored copy."""
+        if is_url(target) or options.engine != "local":
+            raise InputError("Images are released on this machine: name a local folder, and leave --engine out.")
+        target = Path(target)
         if not target.parent.is_dir():
             raise InputError(f"There is no folder {target.parent} to write {target.name} to.")
         job = ImageJob(self.path, encoder, veil, target, self.labels, options)

@@ -9,10 +9,11 @@ import pandas as pd
 import pyarrow as pa
 
 from fairveil._utils.errors import ClippedWarning, InputError
+from fairveil._utils.randomness import SystemRandom
 from fairveil.auditing.columns import compare_columns
 from fairveil.data.frames import read_table
 from fairveil.workflows.reading import open_table
-from fairveil.workflows.release.job import Job, Options, open_veil, random_source
+from fairveil.workflows.release.job import Job, Options, open_veil
 from fairveil.workflows.sampling import sample_rows
 from fairveil.workflows.tables import as_told
 
@@ -42,7 +43,7 @@ def preview_veil(source: str | Path, veil: str | Path, *, rows: int = 4000, show
     before = table.select(job.released_names)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ClippedWarning)
-        after = job.veil.apply_to(before, job.encoded(table), secret, random_source(job.options))[0]
+        after = job.veil.apply_to(before, job.encoded(table), secret, SystemRandom())[0]
     types = {column.name: column.type for column in job.schema.columns}
     old, new = (as_told(part.select(job.released_names), types) for part in (before, after))
     columns, marginals = compare_columns(read_table(old), read_table(new))

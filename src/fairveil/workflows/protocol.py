@@ -88,7 +88,7 @@ class Source(Protocol):
         """The rows for fitting. more: columns to read in addition to those of the schema."""
         ...
 
-    def release(self, encoder: FairEncoder, veil: Path, target: Path, options: Options, finish: Finish) -> None:
+    def release(self, encoder: FairEncoder, veil: Path, target: str | Path, options: Options, finish: Finish) -> None:
         """Write a censored copy."""
         ...
 

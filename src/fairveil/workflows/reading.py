@@ -12,14 +12,17 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from fairveil._utils.errors import InputError, rows_named
+from fairveil._utils.stores import Location, StoreError, is_url, locate
 from fairveil.data.columns import name_problem, shown
 from fairveil.data.frames import plain_column
 from fairveil.data.kinds import from_text
@@ -38,6 +41,8 @@ _LONGEST = 2**16
 _PARQUET_ROWS, _MOST_TEXT, _MOST_RATIO = 16_384, 2**28, 1000
 #: Limits for a Parquet footer: bytes of its strings, and entries of its lists.
 _MOST_THRIFT = 2**24
+#: Bytes read to detect the kind of a file.
+_HEAD = 2**20
 #: Cells of a CSV file that mean "no value".
 NULL_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 _FOREIGN = {
@@ -54,12 +59,36 @@ _FOREIGN = {
 }
 
 
+#: Places of rows are numbers: that of the file in the upper bits, that of the row in the lower ones.
+_ROW_BITS = 40
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a batch begins: the number of its file, and its first row in that file."""
+
+    file: int
+    row: int
+
+    @property
+    def start(self) -> int:
+        """The place of the first row as one number. In a single file it is the row."""
+        return (self.file << _ROW_BITS) + self.row
+
+
+def file_and_row(places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The file and the row of places that are single numbers."""
+    return places >> _ROW_BITS, places & ((1 << _ROW_BITS) - 1)
+
+
 @dataclass(frozen=True)
 class TableFile:
-    """A readable CSV or Parquet file.
+    """A readable CSV or Parquet file, or many files of one kind that form one table.
 
     rows: the number of rows, if the file states it; expected: an estimate. nested: the types of columns that do not
     hold one plain value per row; they cannot be read. types: of Parquet columns whose values are converted to numbers.
+    location: where the file is, if not at `path` on this machine. groups: the rows of each row group of a Parquet file.
+    fixed: columns that are not in the file, with the same text in every row. pieces: the files of a table of many.
     """
 
     path: Path
@@ -70,23 +99,59 @@ class TableFile:
     expected: int
     nested: Mapping[str, str] = field(default_factory=dict)
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
+    location: Location | None = None
+    groups: tuple[int, ...] = ()
+    fixed: Mapping[str, str | None] = field(default_factory=dict)
+    pieces: "tuple[TableFile, ...]" = ()
+
+    @property
+    def files(self) -> "tuple[TableFile, ...]":
+        """All files of the table; for a single file, this one."""
+        return self.pieces or (self,)
+
+    def placed_batches(
+        self, columns: Sequence[str], held_as: Mapping[str, str], rows: int
+    ) -> Iterator[tuple[Place, pa.Table]]:
+        """The batches of all files with their places. No batch has rows of two files."""
+        for number, file in enumerate(self.files):
+            for index, table in enumerate(file.batches(columns, held_as, rows)):
+                yield Place(number, index * rows), table
 
     def batches(
-        self, columns: Sequence[str], held_as: Mapping[str, str], rows: int, *, skip: int = 0
+        self, columns: Sequence[str], held_as: Mapping[str, str], rows: int, *, first: int = 0, last: int | None = None
     ) -> Iterator[pa.Table]:
-        """Tables of exactly `rows` rows (the last may be shorter) with these columns, without the first `skip` tables.
+        """Tables of exactly `rows` rows (the last of a file may be shorter) with these columns.
 
         held_as: how CSV columns are parsed (`Column.held_as`); text by default. Dates, times and decimals are returned
-        as numbers.
+        as numbers. first, last: only the tables with these numbers, without the last; of a single file.
         """
+        if self.pieces:
+            for piece in self.pieces:
+                yield from piece.batches(columns, held_as, rows)
+            return
         unreadable = [name for name in columns if name in self.nested]
         if unreadable:
             raise InputError([f"Column {name!r} of {self.path.name} has the type {self.nested[name]}, not one plain "
                               "value per row. Give it the role 'drop'." for name in unreadable[:5]])  # fmt: skip
-        parts = self._csv(columns) if self.kind == "csv" else self._parquet(columns, rows)
-        for number, table in enumerate(_rebatched(parts, rows)):
-            if number >= skip:
-                yield self.typed(table, held_as, number * rows)
+        inner = [name for name in columns if name not in self.fixed]
+        parts = self._csv(inner) if self.kind == "csv" else self._parquet(inner, rows, first * rows)
+        begun = first if self.kind == "parquet" else 0
+        for number, table in enumerate(_rebatched(parts, rows), begun):
+            if last is not None and number >= last:
+                return
+            if number >= first:
+                typed = self.typed(table, held_as, number * rows)
+                yield self._with_fixed(typed, held_as).select(list(columns)) if self.fixed else typed
+
+    def _with_fixed(self, table: pa.Table, held_as: Mapping[str, str]) -> pa.Table:
+        """The rows with the columns whose values come from the names of folders."""
+        for name, text in self.fixed.items():
+            column, wrong = from_text(pa.chunked_array([pa.array([text], pa.string())]), held_as.get(name, "string"))
+            if wrong:
+                raise InputError(f"The folder of {self.path.name} gives {name!r} a text where the schema has a "
+                                 f"{held_as[name]}.")  # fmt: skip
+            table = table.append_column(name, pa.repeat(column[0], table.num_rows))
+        return table
 
     def _csv(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         options = pacsv.ConvertOptions(
@@ -98,7 +163,10 @@ class TableFile:
         read = pacsv.ReadOptions(block_size=_BLOCK)
         try:
             with pacsv.open_csv(
-                self.path, read, pacsv.ParseOptions(newlines_in_values=True), convert_options=options
+                _readable(self.path, self.location),
+                read,
+                pacsv.ParseOptions(newlines_in_values=True),
+                convert_options=options,
             ) as file:
                 for batch in file:
                     yield pa.Table.from_batches([batch])
@@ -106,14 +174,18 @@ class TableFile:
             # `from None`: arrow's own message shows the row.
             raise InputError(_csv_problem(self.path.name, str(error))) from None
 
-    def _parquet(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    def _parquet(self, columns: Sequence[str], rows: int, start: int) -> Iterator[pa.Table]:
+        """Rows from `start` on; row groups before it are not read."""
         try:
-            with _open_parquet(self.path, columns) as file:
+            with _open_parquet(_readable(self.path, self.location), columns) as file:
                 _refuse_bombs(self.path.name, file.metadata, columns)
-                for batch in file.iter_batches(min(rows, _PARQUET_ROWS), columns=list(columns)):
-                    table = pa.Table.from_batches([batch])
+                group, skipped = _first_group(self.groups, start)
+                groups = list(range(group, len(self.groups)))
+                for batch in file.iter_batches(min(rows, _PARQUET_ROWS), groups, columns=list(columns)):
+                    table = pa.Table.from_batches([batch]).slice(skipped)
+                    skipped = max(0, skipped - batch.num_rows)
                     yield pa.table({name: self._plain(name, table[name]) for name in columns})
-        except InputError:
+        except (InputError, StoreError):
             raise
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise InputError(_damaged(self.path.name, error)) from None
@@ -161,8 +233,27 @@ class TableFile:
         return pa.table(columns)
 
 
-def open_table(path: str | Path) -> TableFile:
-    """Open a file: detect its kind by its content, and read its column names."""
+def _first_group(groups: Sequence[int], start: int) -> tuple[int, int]:
+    """The row group that holds row `start`, and how many of its rows come before."""
+    for group, rows in enumerate(groups):
+        if start < rows:
+            return group, start
+        start -= rows
+    return len(groups), 0
+
+
+def _readable(path: Path, location: Location | None) -> Any:
+    """What arrow opens: a path on this machine, or an open file of a store."""
+    return path if location is None else location.open()
+
+
+def open_table(path: str | Path | Location) -> TableFile:
+    """Open one file: detect its kind by its content, and read its column names."""
+    if isinstance(path, Location) or is_url(path):
+        location = locate(path)
+        if location.local is None:
+            return _open_remote(location)
+        path = location.local
     path = Path(path)
     try:
         status = os.stat(path)
@@ -174,16 +265,32 @@ def open_table(path: str | Path) -> TableFile:
     if not status.st_size:
         raise InputError(f"{path.name} is empty.")
     with path.open("rb") as file:
-        head = file.read(2**20)
+        head = file.read(_HEAD)
+    return _look_at(path, head, status.st_size)
+
+
+def _open_remote(location: Location) -> TableFile:
+    if not location.is_file():
+        raise InputError(f"There is no file {location.shown}.")
+    size = location.size()
+    if not size:
+        raise InputError(f"{location.name} is empty.")
+    with location.open() as file:
+        head = file.read(_HEAD)
+    return _look_at(Path(location.shown), head, size, location)
+
+
+def _look_at(path: Path, head: bytes, size: int, location: Location | None = None) -> TableFile:
+    """Detect the kind of a file. head: its first bytes."""
     if head.startswith(b"PAR1"):
-        return _look_at_parquet(path, status.st_size)
+        return _look_at_parquet(path, size, location)
     for magic, what in _FOREIGN.items():
         if head.startswith(magic):
             raise InputError(f"{path.name} is {what}. Give it as plain CSV (UTF-8) or as Parquet.")
-    return _look_at_csv(path, head, status.st_size)
+    return _look_at_csv(path, head, size, location)
 
 
-def _look_at_csv(path: Path, head: bytes, size: int) -> TableFile:
+def _look_at_csv(path: Path, head: bytes, size: int, location: Location | None) -> TableFile:
     if b"\x00" in head:
         raise InputError(f"{path.name} holds NUL bytes: it is not a CSV file, or was damaged. Give plain UTF-8 text.")
     try:
@@ -200,23 +307,26 @@ def _look_at_csv(path: Path, head: bytes, size: int) -> TableFile:
         problem = f"The header of {path.name} cannot be read as CSV: a quote is open, or a name is too long."
         raise InputError(problem) from None
     expected = max(1, size * max(head.count(b"\n"), 1) // len(head) - 1)
-    return TableFile(path, "csv", _checked_names(path, names), size, None, expected)
+    return TableFile(path, "csv", _checked_names(path, names), size, None, expected, location=location)
 
 
-def _look_at_parquet(path: Path, size: int) -> TableFile:
+def _look_at_parquet(path: Path, size: int, location: Location | None) -> TableFile:
     try:
-        with _open_parquet(path) as file:
+        with _open_parquet(_readable(path, location)) as file:
+            groups = tuple(file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups))
             names, rows = [str(name) for name in file.schema_arrow.names], int(file.metadata.num_rows)
             types = dict(zip(names, file.schema_arrow.types, strict=True))
+    except StoreError:
+        raise
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise InputError(_damaged(path.name, error)) from None
     checked = _checked_names(path, names)
     nested = {name: str(kind) for name, kind in types.items() if not _is_flat(kind)}
     special = {name: kind for name, kind in types.items() if stands_for_number(kind)}
-    return TableFile(path, "parquet", checked, size, rows, rows, nested, special)
+    return TableFile(path, "parquet", checked, size, rows, rows, nested, special, location, groups)
 
 
-def _open_parquet(path: Path, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+def _open_parquet(path: Any, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     """dictionaries: columns whose distinct texts are read once, however many rows repeat them."""
     return pq.ParquetFile(
         path, page_checksum_verification=True, read_dictionary=list(dictionaries),

@@ -10,6 +10,7 @@ from fairveil._utils.errors import InputError
 from fairveil.data.schema import Schema
 from fairveil.encoders import Architecture, make_architecture
 from fairveil.training import Training
+from fairveil.workflows.many_files import local_path
 from fairveil.workflows.sampling import MOST_ROWS
 
 #: The default share of rows held out. On UCI Adult an encoder fitted with 0.3 is as good as one with 0.1: it sees fewer
@@ -44,17 +45,17 @@ class Recipe:
     resume: bool = False
     show_progress: bool = True
 
-    def files(self, source: Path) -> dict[str, Path | None]:
-        """The input files, by their description in messages."""
-        return {"input": source, "schema": self.schema, "table of labels": self.labels}
+    def files(self, source: str | Path) -> dict[str, Path | None]:
+        """The input files on this machine, by their description in messages."""
+        return {"input": local_path(source), "schema": self.schema, "table of labels": self.labels}
 
-    def plan(self, source: Path, more: dict[str, Any]) -> dict[str, Any]:
+    def plan(self, source: str | Path, more: dict[str, Any]) -> dict[str, Any]:
         """What must be unchanged for a later run to resume this one. (A checkpoint identifies its rows itself.)"""
         files = [path for path in (self.schema, self.labels) if path is not None]
         chosen = [list(self.sensitive), self.loss, self.architecture, self.cells, self.blind, self.steps, self.rows,
                   self.held_out, self.certified]  # fmt: skip
         return {
-            "source": [source.name, source.stat().st_size],
+            "source": _described(source),
             "files": [[path.name, sha256_of(path)] for path in files],
             "settings": chosen,
             "seed": self.seed,
@@ -91,3 +92,8 @@ class Recipe:
                 "--cells is for architectures with a codebook, such as --architecture matrix or partition."
             )
         return replace(architecture, n_cells=self.cells)  # type: ignore[type-var]
+
+
+def _described(source: str | Path) -> list[str | int]:
+    path = local_path(source)
+    return [str(source)] if path is None else [path.name, path.stat().st_size]

@@ -12,21 +12,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fairveil._utils.atomic import sha256_of
 from fairveil._utils.errors import ClippedWarning, InputError
 from fairveil._utils.randomness import SystemRandom
+from fairveil._utils.stores import locate
 from fairveil.data.batch import refuse_other_types
 from fairveil.data.columns import family_of
 from fairveil.data.kinds import with_guessed_type
 from fairveil.data.schema import Schema
 from fairveil.data.sensitive import merge_groups, rare_values
 from fairveil.data.types import arrow_type, from_numbers, stands_for_number, to_numbers
+from fairveil.data.written import as_written
 from fairveil.estimators import FairEncoder
 from fairveil.objectives.distortion import KINDS
 from fairveil.objectives.released import ReleasedBatch
 from fairveil.workflows.inspect import inspect_rows, read_schema
+from fairveil.workflows.many_files import digest_of, open_tables
 from fairveil.workflows.protocol import Data, Finish, Pair, Source, Wanted
-from fairveil.workflows.reading import TableFile, is_text, open_table
+from fairveil.workflows.reading import Place, TableFile, is_text
 from fairveil.workflows.recipe import Recipe
 from fairveil.workflows.release.job import Job, Options, ReleaseSummary, open_veil
 from fairveil.workflows.release.known import Known
@@ -34,21 +36,21 @@ from fairveil.workflows.release.ledger import FittedInput
 from fairveil.workflows.release.tables import OriginalDigest, fitted_input, release_table
 from fairveil.workflows.release.together import together
 from fairveil.workflows.sampling import MOST_ROWS, sample_rows
-from fairveil.workflows.writing import as_written, check_target, neutralised
+from fairveil.workflows.writing import check_release_target, neutralised
 
 _BATCH = 65_536
 
 
 @dataclass(frozen=True)
 class TableSource:
-    """A CSV or Parquet file."""
+    """A CSV or Parquet file, or many that form one table."""
 
     file: TableFile
 
     @classmethod
-    def at(cls, path: Path) -> "TableSource":
-        """Open a file."""
-        return cls(open_table(path))
+    def at(cls, path: str | Path) -> "TableSource":
+        """Open a file, or many."""
+        return cls(open_tables(path))
 
     @property
     def path(self) -> Path:
@@ -57,7 +59,7 @@ class TableSource:
 
     def digest(self) -> str:
         """The SHA-256 of its content."""
-        return sha256_of(self.path)
+        return digest_of(self.file)
 
     def data(self, recipe: Recipe, seed: int, more: Sequence[str] = ()) -> Data:
         """The rows for fitting, with the schema, in one pass over the file; raises if a column has no role."""
@@ -85,13 +87,14 @@ class TableSource:
         table = as_told(table, {column.name: column.type for column in schema.columns})
         return Data(table, None, schema, places, sample.rows)
 
-    def release(self, encoder: FairEncoder, veil: Path, target: Path, options: Options, finish: Finish) -> None:
+    def release(self, encoder: FairEncoder, veil: Path, target: str | Path, options: Options, finish: Finish) -> None:
         """Write a censored copy."""
         if not isinstance(encoder.veil_.schema, Schema):
             raise InputError("This veil was fitted to images: give a folder of them.")
         if self.file.kind == "parquet":  # CSV cells are read by the schema
             refuse_other_types(encoder.veil_.schema, self.file.names, self.file.types)
-        job = Job(self.file, encoder, veil, check_target(target), options)
+        goal = check_release_target(locate(target))
+        job = Job(self.file, encoder, veil, goal.local or goal, options)
 
         def named(told: ReleaseSummary) -> None:
             finish(told, together(job, told.earlier_releases + 1) if told.earlier_releases else None)
@@ -322,7 +325,7 @@ def take_from(
     columns: Sequence[str],
     places: NDArray[np.int64],
     held_as: Mapping[str, str] | None = None,
-    see: Callable[[pa.Table], Any] = lambda table: None,
+    see: Callable[[Place, pa.Table], Any] = lambda place, table: None,
 ) -> tuple[pa.Table, int]:
     """The rows of a file at these positions, in this order, and how many rows it has.
 
@@ -331,8 +334,8 @@ def take_from(
     wanted = np.argsort(places, kind="stable")
     ordered = places[wanted]
     found, start = [], 0
-    for table in file.batches(columns, held_as or {}, _BATCH):
-        see(table)
+    for place, table in file.placed_batches(columns, held_as or {}, _BATCH):
+        see(place, table)
         low, high = np.searchsorted(ordered, [start, start + table.num_rows])
         found.append(table.take(pa.array(ordered[low:high] - start)))
         start += table.num_rows

@@ -5,7 +5,7 @@ the schema.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -15,9 +15,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from fairveil._utils.errors import InputError
-from fairveil.data.columns import Column
+from fairveil._utils.stores import Location
 from fairveil.data.schema import Schema
-from fairveil.data.types import arrow_type, from_numbers, is_moment, to_pattern
+from fairveil.data.types import is_moment, to_pattern
+from fairveil.data.written import written_schema
 
 #: Rows per row group, whatever the content.
 GROUP_ROWS = 65_536
@@ -34,9 +35,12 @@ class _Sink(Protocol):
 
 
 class TableWriter:
-    """Writes released rows to a CSV or Parquet file, depending on the suffix; a context manager."""
+    """Writes released rows to a CSV or Parquet file, depending on the suffix; a context manager.
 
-    def __init__(self, path: Path, suffix: str, schema: Schema) -> None:
+    path: the file, or an open stream.
+    """
+
+    def __init__(self, path: Path | pa.NativeFile, suffix: str, schema: Schema) -> None:
         self.neutralised = 0
         self._csv = suffix == ".csv"
         self._moments = [column for column in schema.released if column.type and self._csv]
@@ -87,6 +91,23 @@ class TableWriter:
             self._sink.close()
 
 
+def is_folder_target(name: str) -> bool:
+    """Whether a target is a folder of files: its name has no suffix."""
+    return not PurePosixPath(name).suffix
+
+
+def check_release_target(target: Location) -> Location:
+    """Check that a release can be written here: a file, or a folder for many files if the name has no suffix."""
+    if not is_folder_target(target.name):
+        if target.local is not None:
+            check_target(target.local)
+        elif target.suffix.lower() not in SUFFIXES:
+            raise InputError(f"The name {target.name!r} must end in {' or '.join(SUFFIXES)}, or have no suffix.")
+    elif target.local is not None and not target.local.absolute().parent.is_dir():
+        raise InputError(f"There is no folder {target.local.parent} to write {target.name} to.")
+    return target
+
+
 def check_target(path: Path, suffixes: Sequence[str] = SUFFIXES) -> Path:
     """Check that a path can be written to."""
     if path.suffix.lower() not in suffixes:
@@ -96,35 +117,6 @@ def check_target(path: Path, suffixes: Sequence[str] = SUFFIXES) -> Path:
     if not path.parent.is_dir():
         raise InputError(f"There is no folder {path.parent} to write {path.name} to.")
     return path
-
-
-def written_schema(schema: Schema) -> pa.Schema:
-    """The arrow types of a release, from the schema alone. Columns with role pass are text, unless they are dates,
-    times or decimals.
-    """
-    return pa.schema([pa.field(column.name, _written_type(column)) for column in schema.released])
-
-
-def as_written(table: pa.Table, schema: Schema) -> pa.Table:
-    """Released rows in the types of the file."""
-    types = written_schema(schema)
-    return pa.table({
-        field.name: from_numbers(table[field.name], field.type) if schema[field.name].type
-        else table[field.name].cast(field.type)
-        for field in types
-    })  # fmt: skip
-
-
-def _written_type(column: Column) -> pa.DataType:
-    if column.type is not None:
-        return arrow_type(column.type)
-    if column.family == "string" or column.role == "pass":
-        return pa.string()
-    if column.family == "boolean":
-        return pa.bool_()
-    whole = column.kind == "integer" and column.grid is not None and float(column.grid).is_integer()
-    codes = column.kind == "categorical" and all(float(value).is_integer() for value in column.categories)
-    return pa.int64() if whole or codes else pa.float64()
 
 
 def is_formula(text: str) -> bool:

@@ -10,9 +10,10 @@ import pyarrow as pa
 import torch
 
 import fairveil
-from fairveil._utils.atomic import refuse_special, write_atomic
+from fairveil._utils.atomic import refuse_special
 from fairveil._utils.errors import InputError
 from fairveil._utils.html import fragment
+from fairveil._utils.stores import Location, locate
 from fairveil.auditing import AuditResult, Certificate
 from fairveil.data.columns import shown
 from fairveil.estimators import FairEncoder
@@ -83,6 +84,11 @@ def card_path(release: Path) -> Path:
     return release.with_name(f"{release.name}.card.json")
 
 
+def card_location(release: Location) -> Location:
+    """The same, for a release that may be in a store."""
+    return release.sibling(f"{release.name}.card.json")
+
+
 def make_card(
     name: str,
     encoder: FairEncoder,
@@ -109,8 +115,7 @@ def make_card(
             "columns": columns,
             "images": shape,
             "order": "kept: it reveals what the order of the input reveals" if options.keep_order else "shuffled",
-            "randomness": "the operating system's" if options.seed is None else "REPRODUCIBLE AND INSECURE: anyone who "
-            "knows the seed can undo the noise. For tests only.",
+            "randomness": _randomness(options),
             "person": options.person,
             "formulas_neutralised": _count(told.neutralised) if told.neutralised else None,
             "numbers_moved_into_range": {n: _count(c) for n, c in told.clipped.items()},
@@ -138,13 +143,20 @@ def make_card(
     }  # fmt: skip
 
 
-def write_card(path: Path, card: dict[str, Any]) -> None:
+def _randomness(options: Options) -> str:
+    if options.seed is not None:
+        return "REPRODUCIBLE AND INSECURE: anyone who knows the seed can undo the noise. For tests only."
+    return "the operating system's" + ("; the curator kept the secret of the draws" if options.keep_secret else "")
+
+
+def write_card(path: Path | Location, card: dict[str, Any]) -> None:
     """Write JSON to `path`, and Markdown next to it."""
-    write_atomic(path, (json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode())
-    write_atomic(path.with_suffix(".md"), card_text(card).encode())
+    place = locate(path)
+    place.write((json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode())
+    place.sibling(f"{place.name.removesuffix('.json')}.md").write(card_text(card).encode())
 
 
-def read_card(path: Path) -> Card:
+def read_card(path: Path | Location) -> Card:
     """Read what `write_card` wrote. The file may have been changed by anybody: invalid content is rejected."""
     card = read_json(path, "card", "It is written by fairveil release, next to the release.")
     if card.get("format") != FORMAT or not _fits(card, _SHAPE) or not _optional_parts_fit(card):
@@ -165,13 +177,15 @@ def _optional_parts_fit(card: dict[str, Any]) -> bool:
     )
 
 
-def read_json(path: Path, what: str, advice: str = "") -> dict[str, Any]:
+def read_json(path: Path | Location, what: str, advice: str = "") -> dict[str, Any]:
     """A mapping from a JSON file that may be crafted. what: the expected content, for messages."""
-    refuse_special(path)
+    place = locate(path)
+    if place.local is not None:
+        refuse_special(place.local)
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if (place.size() if place.local is None else place.local.stat().st_size) > _MOST_BYTES:
             raise InputError(f"{shown(path.name)} is larger than {_MOST_BYTES // 2**20} MB: it is not a {what}.")
-        text = path.read_text(encoding="utf-8")
+        text = (place.read() if place.local is None else place.local.read_bytes()).decode("utf-8")
         values = json.loads(text) if few_parts(text) else None
     except (FileNotFoundError, IsADirectoryError):
         raise InputError(f"There is no {what} {shown(path.name)}. {advice}".strip()) from None

@@ -5,13 +5,15 @@ import io
 import os
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from fairveil._utils.atomic import PRIVATE, replacing, sha256_of, sync
+from fairveil._utils.atomic import PRIVATE, put_in_place, replacing, sha256_of, sync
 from fairveil._utils.errors import InputError
 from fairveil._utils.progress import progress
+from fairveil._utils.randomness import KeyedStream, ReleaseSecret
 from fairveil.data.images import Images, ImageSchema, image_names, read_images, rows_at_once
 from fairveil.estimators import FairEncoder
 from fairveil.workflows.labels import folder_digest, labels_of
@@ -21,12 +23,12 @@ from fairveil.workflows.release.job import (
     Options,
     ReleaseSummary,
     plan_digest,
-    random_source,
     refuse_contradictions,
     refuse_few,
     refuse_unmet,
 )
 from fairveil.workflows.release.ledger import Ledger
+from fairveil.workflows.release.secret import abandon, release_secret
 from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest
 from fairveil.workflows.release.workspace import is_unfinished, workspace
 
@@ -54,6 +56,7 @@ class ImageJob:
             "veil": sha256_of(self.veil_path),
             "seed": self.options.seed,
             "keep_order": self.options.keep_order,
+            "keep_secret": self.options.keep_secret,
             "format": PLAN_FORMAT,
             "private": {"release": secrets.token_hex(8)},
         }
@@ -79,22 +82,26 @@ def release_images(job: ImageJob, before_naming: BeforeNaming) -> ReleaseSummary
             return None
         raise InputError(f"{job.target} already exists. Name a new folder.")
     ledger.prepare()
-    with workspace(job.target, plan, resume=job.options.resume) as (folder, found):
+    with workspace(
+        job.target, plan, resume=job.options.resume, abandoned=partial(abandon, ledger)
+    ) as (folder, found):  # fmt: skip
         own = str(found["private"]["release"])
-        return _write(job, names, folder, ledger, own, plan_digest(plan), before_naming)
+        resumed = found["private"] != plan["private"]
+        with release_secret(ledger, own, job.options, resumed=resumed) as secret:
+            return _write(job, names, folder, ledger, own, secret, plan_digest(plan), before_naming)
 
 
 def _write(
-    job: ImageJob, names: list[str], folder: Path, ledger: Ledger, own: str, digest: str,
+    job: ImageJob, names: list[str], folder: Path, ledger: Ledger, own: str, secret: ReleaseSecret, digest: str,
     before_naming: BeforeNaming,
 ) -> ReleaseSummary:  # fmt: skip
-    order = _order(job, len(names), folder)
+    order = _order(job, len(names), folder, secret)
     finished = folder / "finished"
     finished.mkdir(mode=0o700, exist_ok=True)
     for rest in finished.glob(".*.partial"):
         rest.unlink()
     told = ReleaseSummary(rows=len(names))
-    sketch, squares, changed, hashes = _draw_images(job, names, order, finished, ledger, own)
+    sketch, squares, changed, hashes = _draw_images(job, names, order, finished, ledger, own, secret)
     told.distortion = {"continuous": squares / len(names)}
     told.changed = changed / len(names)
     refuse_contradictions(told, job.encoder, job.options)
@@ -105,12 +112,13 @@ def _write(
         with ledger.order_file(own) as file:
             file.write(order.astype(np.int64).tobytes())
     os.utime(finished, (_TIME, _TIME))
-    hand_over(told, sketch, finished, job.target, ledger, own, digest, job.options, "images", before_naming)
+    hand_over(told, sketch, partial(put_in_place, finished, job.target), ledger, own, digest, job.options, "images",
+              before_naming)  # fmt: skip
     return told
 
 
 def _draw_images(
-    job: ImageJob, names: list[str], order: np.ndarray, finished: Path, ledger: Ledger, own: str
+    job: ImageJob, names: list[str], order: np.ndarray, finished: Path, ledger: Ledger, own: str, secret: ReleaseSecret
 ) -> tuple[Sketch, float, int, Hashes]:
     """Draw every image that does not exist yet.
 
@@ -136,12 +144,12 @@ def _draw_images(
             if all(path.is_file() for path in targets):  # drawn before an interruption: never redrawn
                 released = read_images(finished, [path.name for path in targets], expected=original.shape[1:3])
             else:
-                secret = None
+                shown = None
                 if veil.sees_sensitive and job.labels is not None:
-                    secret = labels_of(job.labels, files, secret_columns)
-                source = random_source(job.options, 0, start)
+                    shown = labels_of(job.labels, files, secret_columns)
                 batch = Images(original, grey=False)
-                drawn = batch.like_origin(veil.apply(batch, secret, source))
+                source = KeyedStream(secret.key("draw", start), batch.digest())
+                drawn = batch.like_origin(veil.apply(batch, shown, source))
                 released = _saved(drawn, targets)
             difference = (released.astype(np.float64) - original) / 255.0
             squares += float(np.square(difference).sum())
@@ -160,7 +168,7 @@ def _saved(released: np.ndarray, targets: list[Path]) -> np.ndarray:
     return released
 
 
-def _order(job: ImageJob, count: int, folder: Path) -> np.ndarray:
+def _order(job: ImageJob, count: int, folder: Path, secret: ReleaseSecret) -> np.ndarray:
     """The index of the original of each released image; drawn once, stored for a later run."""
     path = folder / _ORDER
     if path.exists():
@@ -170,7 +178,7 @@ def _order(job: ImageJob, count: int, folder: Path) -> np.ndarray:
         return order
     order = np.arange(count)
     if not job.options.keep_order:
-        order = np.argsort(random_source(job.options, 1).keys(count), kind="stable")
+        order = np.argsort(KeyedStream(secret.key("shuffle")).keys(count), kind="stable")
     with replacing(path, PRIVATE) as partial:
         order.astype(np.int64).tofile(partial)
     return order

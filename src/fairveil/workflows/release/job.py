@@ -5,8 +5,8 @@ import json
 import math
 import os
 import secrets
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fairveil._utils.atomic import sha256_of
 from fairveil._utils.errors import InputError
-from fairveil._utils.randomness import ByteSource, KeyedStream, SystemRandom, new_secret, whole_number_bytes
+from fairveil._utils.stores import Location, locate
 from fairveil.data.columns import shown
 from fairveil.data.marginals import ColumnDrift
 from fairveil.data.schema import Schema
@@ -24,12 +24,19 @@ from fairveil.estimators.parameters import CUSTOM
 from fairveil.objectives.distortion import Distortion, make_distortion
 from fairveil.veil import Veil
 from fairveil.workflows.reading import NULL_WORDS, TableFile
-from fairveil.workflows.writing import is_formula
+from fairveil.workflows.writing import is_folder_target, is_formula
 
 #: Copies of a batch in memory at once while it is encoded, drawn and decoded (measured, rounded up).
 _COPIES = 8
+#: Bytes of a batch with all its copies, and limits of its rows. They depend on nothing but the veil: draws are keyed by
+#: batch, and the same release must have the same batches on any machine.
+_BATCH_BYTES = 32 * 2**20
 _MOST_BATCH, _LEAST_BATCH = 65_536, 1024
 _MOST_BUCKETS = 1024
+#: For a release of many files: bytes of one in memory, and how many there may be.
+_FILE_BYTES, _MOST_FILES = 128 * 2**20, 16_384
+#: Batches in one part, where parts are drawn by tasks of a cluster.
+SPAN = 16
 #: Unfinished work of another format cannot be resumed.
 PLAN_FORMAT = 4
 #: Releases of fewer rows need a confirmation; below the second number, figures of single rows are not reported.
@@ -50,6 +57,9 @@ class Options:
     person: a column that identifies the person of a row: equal rows of one person get the same draw. few_rows: allow a
     release of very few rows. unverified: write the release even if it contradicts what the veil states. known: columns
     that an attacker knows of a person, for the card's statement on presence and absence; chosen by default.
+    keep_secret: keep the secret of the draws in the ledger; whoever has it can repeat the release. engine: where the
+    work runs, "local" or "ray". address: of a running Ray cluster. scratch: a private folder for unfinished work that
+    all workers can reach; by default next to the target.
     """
 
     keep_order: bool = False
@@ -64,6 +74,10 @@ class Options:
     few_rows: bool = False
     unverified: bool = False
     known: tuple[str, ...] = ()
+    keep_secret: bool = False
+    engine: str = "local"
+    address: str | None = field(default=None, repr=False)
+    scratch: str | None = field(default=None, repr=False)
 
 
 @dataclass
@@ -109,15 +123,47 @@ def open_veil(path: str | Path) -> FairEncoder:
     return encoder
 
 
+@lru_cache(maxsize=4)
+def _loaded(veil: bytes) -> FairEncoder:
+    """A veil from its bytes, read once per process."""
+    encoder: FairEncoder = load(veil)
+    return encoder
+
+
 @dataclass(frozen=True)
 class Job:
-    """One release: the input, the veil, the target."""
+    """One release: the input, the veil, the target. Pickled, it holds the veil's bytes, and no seed."""
 
     source: TableFile
     encoder: FairEncoder
     veil_path: Path
-    target: Path
+    target: Path | Location
     options: Options
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "source": self.source, "veil_path": self.veil_path.read_bytes(), "target": self.target,
+            "options": replace(self.options, seed=None), "batch_rows": self.batch_rows, "buckets": self.buckets,
+        }  # fmt: skip
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        veil = state.pop("veil_path")
+        self.__dict__.update(state, veil_path=Path(), encoder=_loaded(veil))
+
+    @cached_property
+    def goal(self) -> Location:
+        """Where the release is written."""
+        return locate(self.target)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the release is a folder of many files."""
+        return is_folder_target(self.goal.name)
+
+    @cached_property
+    def span(self) -> int:
+        """Batches in one part."""
+        return SPAN if self.options.engine == "ray" else 1
 
     @cached_property
     def veil(self) -> Veil:
@@ -171,15 +217,18 @@ class Job:
 
     @cached_property
     def workers(self) -> int:
-        """Number of batches drawn at the same time."""
-        return self.options.workers or max(1, min(os.cpu_count() or 1, 8))
+        """Number of batches drawn at the same time: one per core, as far as half of the memory allows."""
+        fitting = self.options.memory * 2**20 // 2 // (self.batch_rows * self._row_bytes)
+        return self.options.workers or max(1, min(os.cpu_count() or 1, fitting))
 
     @cached_property
     def batch_rows(self) -> int:
-        """Rows per batch: as many as fit the memory for all workers."""
-        bytes_each = 4 * max(self.schema.layout.width, 1) * _COPIES
-        rows = self.options.memory * 2**20 // 2 // (bytes_each * self.workers)
-        return int(min(max(rows, _LEAST_BATCH), _MOST_BATCH))
+        """Rows per batch."""
+        return min(max(_BATCH_BYTES // self._row_bytes, _LEAST_BATCH), _MOST_BATCH)
+
+    @property
+    def _row_bytes(self) -> int:
+        return 4 * max(self.schema.layout.width, 1) * _COPIES
 
     @cached_property
     def buckets(self) -> int:
@@ -187,7 +236,10 @@ class Job:
         if self.options.keep_order:
             return 1
         expected = _CELL_BYTES * len(self.columns) * self.source.expected
-        return min(max(1, math.ceil(4 * expected / (self.options.memory * 2**20))), _MOST_BUCKETS)
+        room = self.options.memory * 2**20 // 4
+        if self.is_folder:  # one file per bucket
+            return min(max(1, math.ceil(expected / min(room, _FILE_BYTES))), _MOST_FILES)
+        return min(max(1, math.ceil(expected / room)), _MOST_BUCKETS)
 
     @cached_property
     def distortion(self) -> Distortion | None:
@@ -206,16 +258,13 @@ class Job:
             "keep_order": self.options.keep_order,
             "seed": self.options.seed,
             "person": self.options.person,
+            "keep_secret": self.options.keep_secret,
+            "span": self.span,
+            "files": len(self.source.files),
+            "scratch": self.options.scratch,
             "format": PLAN_FORMAT,
-            "private": {"release": secrets.token_hex(8), "secret": new_secret().hex()},
+            "private": {"release": secrets.token_hex(8)},
         }
-
-
-def random_source(options: Options, *place: int) -> ByteSource:
-    """The randomness of one batch or bucket: the operating system's, unless a seed was given."""
-    if options.seed is None:
-        return SystemRandom()
-    return KeyedStream(b"fairveil release", *map(whole_number_bytes, (options.seed, *place)))
 
 
 def contradictions(told: ReleaseSummary, encoder: FairEncoder) -> list[str]:
@@ -305,7 +354,7 @@ def check_release(job: Job) -> None:
                  if name not in job.released_names]  # fmt: skip
     if job.source.rows == 0:
         problems.append(f"{job.source.path.name} has no rows.")
-    if job.target.suffix.lower() == ".csv":
+    if job.goal.suffix.lower() == ".csv":
         problems += [f"A spreadsheet would run the name of column {shown(name)}. Rename it, or write a .parquet file."
                      for name in job.released_names if is_formula(name)]  # fmt: skip
         words = ", ".join(NULL_WORDS[1:])

@@ -3,8 +3,8 @@
 Two releases of the same rows allow the noise to be averaged out. The ledger stores a small keyed sketch of the rows of
 every release, reports how much of a new input was released before, and keeps the order in which rows were written,
 which an audit needs and nobody else may have. It also records which rows of its input the veil was fitted on, so that
-attackers can learn from the others. Its key also seals audits and certificates, so that nothing else is added
-to a card.
+attackers can learn from the others. It holds the secret of a release while it is being made. Its key also seals audits
+and certificates, so that nothing else is added to a card.
 
 A ledger belongs to a veil by the SHA-256 of the veil's content. Its location is recorded in the user's state folder, so
 that it is also found for a copy of the veil in another folder.
@@ -28,13 +28,14 @@ from numpy.typing import NDArray
 
 from fairveil._utils.atomic import PRIVATE, replacing, sha256_of, write_atomic
 from fairveil._utils.errors import InputError
+from fairveil._utils.randomness import ReleaseSecret, derived_key
 from fairveil.workflows.release.sketch import Overlap, Sketch, overlap, same_rows, tells_rows_apart
 
 #: The share of an input, beyond chance, that may have been released before without confirmation.
 MOST_OVERLAP = 0.02
 #: Where locations of ledgers are recorded; by default the user's state folder.
 STATE_VARIABLE = "FAIRVEIL_STATE_HOME"
-_FORMAT = "fairveil-ledger-2"
+_FORMAT = "fairveil-ledger-3"
 _KEY_BYTES = 16
 
 
@@ -138,7 +139,11 @@ class Ledger:
 
     @property
     def key(self) -> bytes:
-        """The secret key for hashing rows."""
+        """The secret key for hashing rows. Workers of a cluster get it; the key of seals cannot be derived from it."""
+        return derived_key(self._root, b"rows")[:_KEY_BYTES]
+
+    @property
+    def _root(self) -> bytes:
         return bytes.fromhex(self._book["key"])
 
     @property
@@ -223,6 +228,19 @@ class Ledger:
         """Remove the order of a release."""
         self._order_path(release).unlink(missing_ok=True)
 
+    def store_secret(self, release: str, secret: ReleaseSecret) -> None:
+        """Keep the secret of a release while it is being made, and afterwards if the curator wants to repeat it."""
+        write_atomic(self._secret_path(release), secret.value, PRIVATE)
+
+    def secret(self, release: str) -> ReleaseSecret | None:
+        """The secret of a release; None if it was destroyed."""
+        path = self._secret_path(release)
+        return ReleaseSecret(path.read_bytes()) if path.is_file() else None
+
+    def destroy_secret(self, release: str) -> None:
+        """Remove the secret of a release: from then on nobody can repeat its draws."""
+        self._secret_path(release).unlink(missing_ok=True)
+
     def find(self, sha256: str) -> Entry | None:
         """The release with this content."""
         return next((entry for entry in self.entries if entry.sha256 == sha256), None)
@@ -243,7 +261,7 @@ class Ledger:
         """A value that only the owner of this ledger can compute from plain values (without their own "seal")."""
         plain = json.loads(json.dumps({k: v for k, v in values.items() if k != "seal"}))  # as in a file
         text = json.dumps(plain, sort_keys=True, ensure_ascii=True)
-        return hmac.new(b"fairveil seal" + self.key, text.encode(), hashlib.sha256).hexdigest()
+        return hmac.new(b"fairveil seal" + self._root, text.encode(), hashlib.sha256).hexdigest()
 
     def sealed(self, values: dict[str, Any]) -> bool:
         """Whether plain values carry the seal of this ledger."""
@@ -269,6 +287,9 @@ class Ledger:
 
     def _order_path(self, release: str) -> Path:
         return self.folder / f"order-{release}"
+
+    def _secret_path(self, release: str) -> Path:
+        return self.folder / f"secret-{release}"
 
     @property
     def _book_path(self) -> Path:

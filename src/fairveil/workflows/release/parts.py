@@ -1,42 +1,157 @@
-"""Parts of a release of a table: drawn rows, dealt to buckets, with metadata; what `--resume` reuses."""
+"""Parts of a release of a table: drawn rows, dealt to buckets, with figures about them; what `--resume` reuses."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 
 from fairveil._utils.errors import InputError
+from fairveil._utils.randomness import KeyedStream
+from fairveil._utils.stores import Location, StoreError, locate
 from fairveil.data.layout import Layout
 from fairveil.data.marginals import Marginals, collapse_message
 from fairveil.objectives.distortion import KINDS
-from fairveil.workflows.release.job import FEWEST_TOLD, Options, ReleaseSummary, random_source
+from fairveil.workflows.reading import file_and_row
+from fairveil.workflows.release.job import FEWEST_TOLD, ReleaseSummary
 from fairveil.workflows.release.sketch import Sketch, tells_rows_apart
 
 #: The position of a released row in the input; stored only in parts.
 PLACE = "\x00place"
 DAMAGED = "The interrupted work holds a damaged or foreign part. Omit --resume to start again."
+#: Sums over rows: the distortion by kind, the measured and the changed rows, and the floor by kind.
+_SUMS = 2 * len(KINDS) + 2
 
 
-def rows_of_bucket(paths: list[Path], bucket: int, options: Options) -> Iterator[pa.Table]:
-    """The rows of a bucket, shuffled; if not shuffled, part by part, so that only one is in memory."""
-    parts = (open_part(path).get_batch(bucket) for path in paths)
-    if options.keep_order:
-        yield from (pa.Table.from_batches([part]).replace_schema_metadata(None) for part in parts)
+@dataclass(frozen=True)
+class Figures:
+    """What is known about drawn rows.
+
+    digest: of the input rows and their positions; sums of parts of an input add up. sums: see `_measured`. sketch: of
+    the input rows. clipped: how many numbers of each column were out of range. repeats: passed columns in which many
+    rows share values. before, after: counts of values (`Marginals`) of the input and of the release.
+    """
+
+    rows: int
+    digest: NDArray[np.uint64]
+    sums: NDArray[np.float64]
+    sketch: Sketch
+    clipped: dict[str, int]
+    repeats: frozenset[str]
+    before: NDArray[np.float64]
+    after: NDArray[np.float64]
+
+    @classmethod
+    def none(cls) -> "Figures":
+        """Figures of no rows."""
+        return cls(0, np.zeros(2, dtype=np.uint64), np.zeros(_SUMS), Sketch.empty(), {}, frozenset(),
+                   np.zeros(1), np.zeros(1))  # fmt: skip
+
+    def __add__(self, other: "Figures") -> "Figures":
+        names = {**self.clipped, **other.clipped}
+        return Figures(
+            self.rows + other.rows, self.digest + other.digest, self.sums + other.sums, self.sketch + other.sketch,
+            {name: self.clipped.get(name, 0) + other.clipped.get(name, 0) for name in names},
+            self.repeats | other.repeats, self.before + other.before, self.after + other.after,
+        )  # fmt: skip
+
+    def to_metadata(self) -> dict[str, str | bytes]:
+        """As the metadata of a part."""
+        return {
+            "rows": str(self.rows),
+            "rows_digest": self.digest.tobytes(),
+            "distortion": self.sums.tobytes(),
+            "sketch": self.sketch.hashes.tobytes(),
+            "counts": self.sketch.counts.tobytes(),
+            "clipped": json.dumps(self.clipped),
+            "repeats": json.dumps(sorted(self.repeats)),
+            "before": self.before.tobytes(),
+            "after": self.after.tobytes(),
+        }
+
+    @classmethod
+    def from_metadata(cls, metadata: dict[bytes, bytes]) -> "Figures":
+        """Read the result of `to_metadata`; raises KeyError or ValueError."""
+        hashes = np.frombuffer(metadata[b"sketch"], dtype=np.uint64)
+        counts = np.frombuffer(metadata[b"counts"], dtype=np.int64)
+        return cls(
+            int(metadata[b"rows"]), np.frombuffer(metadata[b"rows_digest"], dtype=np.uint64),
+            np.frombuffer(metadata[b"distortion"], dtype=np.float64), Sketch.of(hashes, counts),
+            json.loads(metadata[b"clipped"]), frozenset(json.loads(metadata[b"repeats"])),
+            np.frombuffer(metadata[b"before"], dtype=np.float64), np.frombuffer(metadata[b"after"], dtype=np.float64),
+        )  # fmt: skip
+
+
+def part_name(index: int) -> str:
+    """The file name of a part."""
+    return f"part-{index:08d}.arrow"
+
+
+def part_index(name: str) -> int:
+    """The index in the name of a part."""
+    return int(name.removeprefix("part-").removesuffix(".arrow"))
+
+
+def write_part(
+    location: Location, release: str, index: int, start: int, rows: pa.Table, bucket: NDArray[np.int64],
+    figures: Figures, buckets: int,
+) -> None:  # fmt: skip
+    """Store drawn rows, one record batch per bucket. start: the place of the first row."""
+    counts = np.bincount(bucket, minlength=buckets)
+    ends = np.cumsum(counts)
+    by_bucket = rows.take(pa.array(np.argsort(bucket, kind="stable"))).combine_chunks()
+    metadata = {
+        "release": release, "index": str(index), "start": str(start), "buckets": counts.astype(np.int64).tobytes(),
+        **figures.to_metadata(),
+    }  # fmt: skip
+    sink = pa.BufferOutputStream()
+    schema = by_bucket.schema.with_metadata(metadata)
+    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+            piece = by_bucket.slice(int(begin), int(end - begin)).combine_chunks()
+            batches = piece.to_batches() or [pa.RecordBatch.from_pylist([], schema=by_bucket.schema)]
+            writer.write_batch(batches[0].replace_schema_metadata(metadata))
+    location.write(sink.getvalue())
+
+
+def rows_of_bucket(
+    parts: Sequence[Location], bucket: int, key: bytes | None, release: str
+) -> Iterator[pa.Table]:  # fmt: skip
+    """The rows of a bucket, shuffled by a key; without one, part by part, so that only one is in memory.
+
+    Parts are checked again: a task of an abandoned release could have replaced one after they were summarised.
+    """
+    tables = (_bucket_of(part, bucket, release) for part in parts)
+    if key is None:
+        yield from tables
         return
-    rows = pa.concat_tables([pa.Table.from_batches([part]).replace_schema_metadata(None) for part in parts])
-    yield rows.take(pa.array(np.argsort(random_source(options, 1, bucket).keys(rows.num_rows), kind="stable")))
+    rows = pa.concat_tables(list(tables))
+    yield rows.take(pa.array(np.argsort(KeyedStream(key).keys(rows.num_rows), kind="stable")))
 
 
-def open_part(path: Path) -> pa.ipc.RecordBatchFileReader:
-    """A part, read from disk as needed."""
+def _bucket_of(part: Location, bucket: int, release: str) -> pa.Table:
+    opened = open_part(part)
+    if metadata_of(opened).get(b"release") != release.encode():
+        raise InputError(DAMAGED)
+    return pa.Table.from_batches([opened.get_batch(bucket)]).replace_schema_metadata(None)
+
+
+def open_part(part: Location | Path) -> pa.ipc.RecordBatchFileReader:
+    """A part, read as needed."""
     try:
-        return pa.ipc.open_file(pa.memory_map(str(path)))
+        return pa.ipc.open_file(_source(locate(part)))
+    except StoreError:
+        raise
     except (pa.ArrowException, OSError):
         raise InputError(DAMAGED) from None
+
+
+def _source(part: Location) -> pa.NativeFile:
+    return part.open() if part.local is None else pa.memory_map(str(part.local))
 
 
 def metadata_of(part: pa.ipc.RecordBatchFileReader) -> dict[bytes, bytes]:
@@ -44,56 +159,84 @@ def metadata_of(part: pa.ipc.RecordBatchFileReader) -> dict[bytes, bytes]:
     return dict(part.schema.metadata or {})
 
 
-def summarise(paths: list[Path], release: str, batch_rows: int, layout: Layout) -> tuple[ReleaseSummary, Sketch]:
-    """Combine the metadata of all parts; each must belong to this release, at its index, with all its rows once."""
-    told, sketch, sums = ReleaseSummary(), Sketch.empty(), np.zeros(2 * len(KINDS) + 2)
-    digest, repeats = np.zeros(2, dtype=np.uint64), set()
-    marginals = Marginals.of(layout, torch.zeros(0, layout.width))
-    before, after = marginals.counts.copy(), marginals.counts.copy()
-    for index, path in enumerate(paths):
+@dataclass(frozen=True)
+class Summary:
+    """All parts together.
+
+    summary: for the card. sketch: of the input. file_rows: rows of each input file. bucket_rows: rows of each bucket.
+    """
+
+    summary: ReleaseSummary
+    sketch: Sketch
+    file_rows: NDArray[np.int64]
+    bucket_rows: NDArray[np.int64]
+
+    def positions(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The position of each row in the whole input, all files one after another."""
+        file, row = file_and_row(places)
+        return np.asarray((np.cumsum(self.file_rows) - self.file_rows)[file] + row)
+
+
+def summarise(parts: Sequence[Location], release: str, files: int, layout: Layout) -> Summary:
+    """Combine the figures of all parts; each must belong to this release, by its name, and hold the next rows once."""
+    told, figures = ReleaseSummary(), Figures.none()
+    file_rows = np.zeros(files, dtype=np.int64)
+    bucket_rows: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+    for path in parts:
         metadata = metadata_of(open_part(path))
         try:
-            right = metadata[b"release"] == release.encode() and int(metadata[b"index"]) == index
-            rows = int(metadata[b"rows"])
-            sums += np.frombuffer(metadata[b"distortion"], dtype=np.float64)
-            before += np.frombuffer(metadata[b"before"], dtype=np.float64)
-            after += np.frombuffer(metadata[b"after"], dtype=np.float64)
-            digest += np.frombuffer(metadata[b"rows_digest"], dtype=np.uint64)
-            hashes = np.frombuffer(metadata[b"sketch"], dtype=np.uint64)
-            counts = np.frombuffer(metadata[b"counts"], dtype=np.int64)
-            clipped = json.loads(metadata[b"clipped"])
-            repeats |= set(json.loads(metadata[b"repeats"]))
+            found = Figures.from_metadata(metadata)
+            start, buckets = int(metadata[b"start"]), np.frombuffer(metadata[b"buckets"], dtype=np.int64)
+            right = metadata[b"release"] == release.encode() and int(metadata[b"index"]) == part_index(path.name)
         except (KeyError, ValueError):
             raise InputError(DAMAGED) from None
-        if not right or not _has_its_rows(path, index * batch_rows, rows):
+        rows_each = _rows_by_file(path, start, found.rows, file_rows) if right else None
+        if rows_each is None:
             raise InputError(DAMAGED)
-        sketch = sketch + Sketch.of(hashes, counts)
-        told.rows += rows
-        for name, count in clipped.items():
-            told.clipped[name] = told.clipped.get(name, 0) + count
-    told.original = digest.tobytes().hex()
-    kinds, (counted, changed), floor = sums[: len(KINDS)], sums[len(KINDS) : len(KINDS) + 2], sums[len(KINDS) + 2 :]
+        file_rows += rows_each
+        bucket_rows = bucket_rows + buckets
+        figures += found
+    told.rows, told.clipped = figures.rows, figures.clipped
+    told.original = figures.digest.tobytes().hex()
+    sums, kinds = figures.sums, len(KINDS)
+    distortion, (counted, changed), floor = sums[:kinds], sums[kinds : kinds + 2], sums[kinds + 2 :]
     if counted:
-        told.distortion = dict(zip(KINDS, (kinds / counted).tolist(), strict=True))
+        told.distortion = dict(zip(KINDS, (distortion / counted).tolist(), strict=True))
         told.floor = dict(zip(KINDS, (floor / counted).tolist(), strict=True))
     told.changed = float(changed / told.rows)
-    told.drift = replace(marginals, counts=before).drift(after)
+    marginals = Marginals.of(layout, torch.zeros(0, layout.width))
+    told.drift = replace(marginals, counts=figures.before).drift(figures.after)
     if told.rows >= FEWEST_TOLD and (message := collapse_message(told.drift)):
         told.warnings.append(message)
     told.warnings += [
         f"Column {name!r} is passed on, and many rows share its values. If it identifies people, several draws of a "
-        f"person reveal more than a single one: pass --person {name}." for name in sorted(repeats)
+        f"person reveal more than a single one: pass --person {name}." for name in sorted(figures.repeats)
     ]  # fmt: skip
-    if not tells_rows_apart(sketch):
+    if not tells_rows_apart(figures.sketch):
         told.warnings.append("Nearly all rows equal others, so the ledger can recognise this complete input, but not a "
                              "part of it. Release each row only once.")  # fmt: skip
-    return told, sketch
+    return Summary(told, figures.sketch, file_rows, bucket_rows)
 
 
-def _has_its_rows(path: Path, start: int, rows: int) -> bool:
-    """Whether a part holds the rows from `start` on, each of them once."""
-    schema = open_part(path).schema
+def _rows_by_file(part: Location, start: int, rows: int, before: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """How many rows of each input file a part holds; None unless they are the next rows, each of them once.
+
+    before: rows of each file in the parts before this one.
+    """
+    places = np.sort(places_of(part))
+    file, row = file_and_row(places)
+    if len(places) != rows or (rows and places[0] != start) or (rows and int(file[-1]) >= len(before)):
+        return None
+    counts = np.bincount(file, minlength=len(before)).astype(np.int64)
+    firsts = np.cumsum(counts) - counts
+    expected = before[file] + np.arange(rows) - firsts[file]
+    return counts if np.array_equal(row, expected) else None
+
+
+def places_of(part: Location) -> NDArray[np.int64]:
+    """The places of a part's rows."""
+    schema = open_part(part).schema
     options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(PLACE)])
-    part = pa.ipc.open_file(pa.memory_map(str(path)), options=options)
-    batches = [part.get_batch(i).column(0).to_numpy() for i in range(part.num_record_batches)]
-    return np.array_equal(np.sort(np.concatenate(batches)), start + np.arange(rows))
+    reader = pa.ipc.open_file(_source(part), options=options)
+    batches = [reader.get_batch(i).column(0).to_numpy() for i in range(reader.num_record_batches)]
+    return np.concatenate(batches)

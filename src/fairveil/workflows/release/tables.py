@@ -1,106 +1,175 @@
-"""A censored copy of a table on disk, of any size: read, drawn, shuffled and written in batches.
+"""A censored copy of a table of any size: read, drawn, shuffled and written in batches.
 
-Two passes. The first draws each batch and stores it as a part, its rows dealt at random to buckets. The second takes
+Two passes. The first draws each batch and stores it in a part, its rows dealt at random to buckets. The second takes
 one bucket after another from all parts, shuffles its rows and writes them: together a uniform permutation of all rows,
 in the memory of one bucket. Parts are complete files, so that an interrupted release resumes without drawing any of
-their rows again.
+their rows again; and every draw is keyed by the secret of the release, so that a batch that is drawn twice gets the
+same noise.
+
+On one machine, threads draw the batches that this process reads. On a cluster, tasks read, draw and gather.
 """
 
 import hashlib
-import json
-import math
-import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import torch
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from torch import Tensor
 
-from fairveil._utils.atomic import replacing, sha256_of
+from fairveil._utils.atomic import put_in_place, sha256_of
 from fairveil._utils.errors import ClippedWarning, InputError
 from fairveil._utils.progress import progress
-from fairveil._utils.randomness import ByteSource, RowStream, whole_number_bytes
-from fairveil.data.marginals import Marginals
-from fairveil.data.table_codec import EncodedRows
-from fairveil.objectives.distortion import KINDS
-from fairveil.objectives.released import ReleasedBatch
-from fairveil.workflows.reading import is_text
+from fairveil._utils.randomness import ReleaseSecret
+from fairveil._utils.stores import Location, locate
+from fairveil.workflows.engines.local import concurrently
+from fairveil.workflows.engines.ray import RayEngine, require_ray
+from fairveil.workflows.many_files import MANIFEST, digest_of, manifest_of, open_tables
+from fairveil.workflows.reading import Place
+from fairveil.workflows.release.drawing import BatchKeys, Read, draw_batch, file_key
 from fairveil.workflows.release.finish import BeforeNaming, hand_over
 from fairveil.workflows.release.job import (
-    FEWEST_TOLD,
     Job,
-    Options,
     ReleaseSummary,
     check_release,
     plan_digest,
-    random_source,
     refuse_contradictions,
     refuse_few,
 )
 from fairveil.workflows.release.ledger import FittedInput, Ledger
-from fairveil.workflows.release.parts import PLACE, metadata_of, open_part, rows_of_bucket, summarise
+from fairveil.workflows.release.parts import PLACE, Summary, part_index, rows_of_bucket, summarise, write_part
 from fairveil.workflows.release.presence import PresenceCount
-from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest, row_hashes
+from fairveil.workflows.release.secret import abandon, release_secret
+from fairveil.workflows.release.sketch import Sketch
+from fairveil.workflows.release.tasks import (
+    CHANGED,
+    BucketFile,
+    BucketTask,
+    Stretch,
+    Work,
+    draw_stretches,
+    gather_bucket,
+    refuse_changed,
+    stretches,
+)
 from fairveil.workflows.release.workspace import is_unfinished, workspace
-from fairveil.workflows.writing import TableWriter, as_written
+from fairveil.workflows.writing import TableWriter
 
-#: A passed column is taken for a person identifier if this share of a batch has repeated values, and if there are more
-#: distinct values than the second number.
-_REPEATED, _FEWEST_PEOPLE = 0.01, 100
-_CHANGED = "{name} is not the file from which the interrupted release was made. Omit --resume to start again."
+ENGINES = ("local", "ray")
 
 
 def release_table(job: Job, before_naming: BeforeNaming) -> ReleaseSummary | None:
-    """Write a censored copy of a table. The target is written atomically.
+    """Write a censored copy of a table. A local target is written atomically; in a store, its manifest comes last.
 
     Returns None if `resume` finds that the release was finished before it was interrupted.
     """
     check_release(job)
+    _check_engine(job)
     ledger = Ledger.of(job.veil_path)
-    asked = job.plan()
-    if job.options.resume and not is_unfinished(job.target) and _is_done(job, ledger, asked):
+    asked, local = job.plan(), _local_name(job, ledger)
+    if job.options.resume and not is_unfinished(local) and _is_done(job, ledger, asked):
         return None
     ledger.prepare()
     with (
-        workspace(job.target, asked, resume=job.options.resume) as (folder, plan),
+        workspace(local, asked, resume=job.options.resume, abandoned=partial(abandon, ledger)) as (folder, plan),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", ClippedWarning)  # counted, and reported on the card
-        private = plan["private"]
-        release = TableRelease(job, folder, ledger, str(private["release"]), bytes.fromhex(private["secret"]))
-        _draw_parts(release)
-        return _gather(release, before_naming, plan_digest(asked))
+        name = str(plan["private"]["release"])
+        resumed = plan["private"] != asked["private"]
+        if resumed and ledger.secret(name) is None and _is_done(job, ledger, asked):
+            return None  # killed after the release was finished
+        if not resumed:
+            _refuse_existing(job)
+        with release_secret(ledger, name, job.options, resumed=resumed) as secret, _engine(job) as engine:
+            scratch = _scratch(job, folder, name)
+            person_key = b"" if job.options.person is None else secret.key("person")
+            work = Work(job, scratch, name, ledger.key, person_key)
+            release = TableRelease(work, ledger, secret, folder, engine)
+            _draw_parts(release)
+            told = _gather(release, before_naming, plan_digest(asked))
+        if scratch.local != folder:
+            scratch.delete_folder()
+        return told
 
 
 @dataclass(frozen=True)
 class TableRelease:
-    """A release in progress: its parts, its name, and the secret for drawing rows of one person."""
+    """A release in progress on the driver, which alone has its secret. local: the workspace on this machine."""
 
-    job: Job
-    folder: Path
+    work: Work
     ledger: Ledger
-    name: str
-    secret: bytes
+    secret: ReleaseSecret = field(repr=False)
+    local: Path
+    engine: RayEngine | None
 
-    def part_path(self, index: int) -> Path:
-        """The path of a part."""
-        return self.folder / f"part-{index:08d}.arrow"
+    @property
+    def job(self) -> Job:
+        """The job."""
+        return self.work.job
+
+    def parts(self) -> list[Location]:
+        """All parts that exist, in their order."""
+        return [found for found in self.work.folder.files() if found.name.startswith("part-")]
+
+    def run(self, work: Callable[[Work, Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        """Run tasks on the engine; results as they complete."""
+        if self.engine is not None:
+            return self.engine.run(work, self.work, tasks)
+        return concurrently(partial(work, self.work), tasks, self.job.workers)
+
+
+def _engine(job: Job) -> Any:
+    return RayEngine.started(job.options.address) if job.options.engine == "ray" else nullcontext()
+
+
+def _local_name(job: Job, ledger: Ledger) -> Path:
+    """The name of the workspace on this machine: next to a local target, in the ledger for one in a store."""
+    if job.goal.local is not None:
+        return job.goal.local
+    return ledger.folder / hashlib.sha256(job.goal.shown.encode()).hexdigest()[:16]
+
+
+def _scratch(job: Job, folder: Path, name: str) -> Location:
+    """Where parts are kept. Their order tells which input row each released row was made from."""
+    return locate(folder) if job.options.scratch is None else locate(job.options.scratch).child(f"fairveil-{name}")
+
+
+def _check_engine(job: Job) -> None:
+    if job.options.engine not in ENGINES:
+        raise InputError(f"There is no engine {job.options.engine!r}. Engines: {', '.join(ENGINES)}.")
+    if job.options.engine != "ray":
+        return
+    require_ray()
+    if job.goal.local is None and job.options.scratch is None:
+        raise InputError(
+            "A release to a store on a cluster needs --scratch, a private folder that all workers can reach: "
+            "unfinished work tells which row is which, and must not lie next to what is published."
+        )
+
+
+def _refuse_existing(job: Job) -> None:
+    """Raise if files would be added to a folder."""
+    goal = job.goal
+    if job.is_folder and (goal.is_folder() or goal.is_file()):
+        raise InputError(f"{goal.shown} already exists. Name a new folder.")
 
 
 def _is_done(job: Job, ledger: Ledger, asked: dict[str, Any]) -> bool:
     """Whether the target is a finished release of exactly this input."""
-    entry = ledger.find(sha256_of(job.target)) if job.target.is_file() else None
+    goal = job.goal
+    if job.is_folder:
+        finished = goal.child(MANIFEST).is_file()
+        entry = ledger.find(digest_of(open_tables(goal.local or goal))) if finished else None
+    else:
+        entry = ledger.find(goal.sha256()) if goal.is_file() else None
     if entry is None or entry.plan != plan_digest(asked):
         return False
     return entry.original == original_digest(job, ledger.key)
@@ -109,17 +178,17 @@ def _is_done(job: Job, ledger: Ledger, asked: dict[str, Any]) -> bool:
 def original_digest(job: Job, key: bytes) -> str:
     """The digest of all input rows in their order, as recorded for a release."""
     digest = OriginalDigest(job, key)
-    for table in job.source.batches(job.columns, job.held_as, job.batch_rows):
-        digest.add(table)
+    for place, table in job.source.placed_batches(job.columns, job.held_as, job.batch_rows):
+        digest.add(place, table)
     return digest.hex()
 
 
 def fitted_input(job: Job, fitted: NDArray[np.bool_], key: bytes) -> FittedInput:
     """What a ledger records about an input, some rows of which the encoder was fitted on; in one pass over it."""
     digest, sketch, start = OriginalDigest(job, key), Sketch.empty(), 0
-    for table in job.source.batches(job.columns, job.held_as, job.batch_rows):
-        rows = digest.add(table)
-        sketch += Sketch.of(row_hashes(rows.codes, key)[fitted[start : start + table.num_rows]])
+    for place, table in job.source.placed_batches(job.columns, job.held_as, job.batch_rows):
+        read = digest.add(place, table)
+        sketch += Sketch.of(read.hashes[fitted[start : start + table.num_rows]])
         start += table.num_rows
     return FittedInput.of(digest.hex(), sketch, fitted)
 
@@ -128,17 +197,16 @@ class OriginalDigest:
     """The digest of input rows in their order, as recorded for a release, computed table by table."""
 
     def __init__(self, job: Job, key: bytes) -> None:
-        self._job, self._key, self._rows = job, key, 0
+        self._job, self._key = job, key
         self._total = np.zeros(2, dtype=np.uint64)
 
-    def add(self, table: pa.Table) -> EncodedRows:
-        """Add the next rows; returns them encoded."""
+    def add(self, place: Place, table: pa.Table) -> Read:
+        """Add rows; returns them encoded and hashed."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ClippedWarning)
-            rows = self._job.encoded(table)
-        self._total += ordered_digest(_identities(self._job, table, rows, self._key), self._rows)
-        self._rows += table.num_rows
-        return rows
+            read = Read.of(self._job, place, table, self._key)
+        self._total += read.digest
+        return read
 
     def hex(self) -> str:
         """The digest of all rows so far."""
@@ -148,228 +216,160 @@ class OriginalDigest:
 def _draw_parts(release: TableRelease) -> None:
     """The first pass: draw and store every batch that is missing; for the others, compare the rows."""
     job = release.job
-    done = {int(path.stem.removeprefix("part-")) for path in release.folder.glob("part-*.arrow")}
+    done = {part_index(path.name) for path in release.parts()}
     total = max(1, job.source.expected)
     begun = time.monotonic()
     with progress(total, f"Drawing {job.source.path.name}", job.options.show_progress, unit="rows") as report:
         seen = 0
-
-        def drawn(numbered: tuple[int, pa.Table]) -> int:
-            index, table = numbered
-            try:
-                rows = job.encoded(table)
-                hashes = row_hashes(rows.codes, release.ledger.key)
-                identities = _identities(job, table, rows, release.ledger.key)
-                if index == 0 and not job.options.again:  # a repeated file is rejected after its first batch
-                    release.ledger.refuse_repeated(Sketch.of(hashes), release.name, "rows")
-                if index in done:
-                    _refuse_changed(release, index, identities)
-                else:
-                    _draw_part(release, table, rows, index, hashes, identities)
-            except InputError as error:
-                start = index * job.batch_rows
-                where = f"(Rows are counted from row {start} of {job.source.path.name}.)" if start else ""
-                raise InputError([*error.problems, *([where] if where else [])]) from None
-            return int(table.num_rows)
-
-        batches = enumerate(job.source.batches(job.columns, job.held_as, job.batch_rows))
-        count = 0
-        for rows in _concurrently(drawn, batches, job.workers):
-            seen, count = seen + rows, count + 1
+        drawn: set[int] = set()
+        for index, rows in _drawn_on_cluster(release) if release.engine else _drawn_here(release, done):
+            seen += rows
+            drawn |= set(index)
             rate = seen / (time.monotonic() - begun)
             report(min(seen, total), f"{rate:,.0f} rows per second")
         report(total)
     if not seen:
         raise InputError(f"{job.source.path.name} has no rows.")
-    if any(index >= count for index in done):
-        raise InputError(_CHANGED.format(name=job.source.path.name))
+    if done - drawn:
+        raise InputError(CHANGED.format(name=job.source.path.name))
     refuse_few(seen, job.options, "rows")
 
 
-def _refuse_changed(release: TableRelease, index: int, identities: Hashes) -> None:
-    """Raise if a part drawn before an interruption is not of the rows that are there now."""
-    stored = metadata_of(open_part(release.part_path(index)))[b"rows_digest"]
-    if stored != ordered_digest(identities, index * release.job.batch_rows).tobytes():
-        raise InputError(_CHANGED.format(name=release.job.source.path.name))
+def _drawn_here(release: TableRelease, done: set[int]) -> Iterator[tuple[Sequence[int], int]]:
+    """Read batches here and draw them in threads: the indices of parts, and their rows."""
+    job, work = release.job, release.work
+
+    def drawn(numbered: tuple[int, tuple[Place, pa.Table]]) -> tuple[Sequence[int], int]:
+        index, (place, table) = numbered
+        read = Read.of(job, place, table, work.row_key)
+        if index == 0:
+            _refuse_repeated(release, read)
+        if index in done:
+            _refuse_changed(release, index, read)
+        else:
+            _draw_part(release, read, place, index)
+        return [index], int(table.num_rows)
+
+    batches = enumerate(job.source.placed_batches(job.columns, job.held_as, job.batch_rows))
+    return concurrently(drawn, batches, job.workers)
 
 
-def _concurrently(
-    work: Callable[[tuple[int, pa.Table]], int], items: Iterator[tuple[int, pa.Table]], workers: int
-) -> Iterator[int]:
-    """Yield results as they complete; no more items are read ahead than there are workers."""
-    # Each batch uses its share of the cores: encoding and decoding do not parallelise by themselves.
-    threads = torch.get_num_threads()
-    share = partial(torch.set_num_threads, max(1, (os.cpu_count() or 1) // workers))
-    with ThreadPoolExecutor(workers, initializer=share) as pool:
-        pending: set[Future[int]] = set()
-        try:
-            for item in items:
-                pending.add(pool.submit(work, item))
-                if len(pending) > workers:
-                    finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    yield from (future.result() for future in finished)
-            yield from (future.result() for future in pending)
-        except BaseException:
-            for future in pending:
-                future.cancel()
-            raise
-        finally:
-            torch.set_num_threads(threads)
-
-
-def _identities(job: Job, table: pa.Table, rows: EncodedRows, key: bytes) -> Hashes:
-    """Keyed hashes of each row's encoded values and S: an audit must be of these rows, in this order."""
-    known = [_value_codes(table[name]) for name in job.sensitive_names]
-    return row_hashes(np.column_stack([rows.codes, *known]), key)
-
-
-def _value_codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """An integer for each value, the same for files of any kind."""
-    if not is_text(column.type):
-        numbers = pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy(zero_copy_only=False)
-        return np.ascontiguousarray(numbers + 0.0).view(np.int64)
-    coded = column.combine_chunks().dictionary_encode()
-    words = [hashlib.blake2b(value.encode(), digest_size=8).digest() for value in coded.dictionary.to_pylist()]
-    codes = np.frombuffer(b"".join([*words, bytes(8)]), dtype=np.int64)
-    return np.asarray(codes[pc.fill_null(coded.indices, len(words)).to_numpy(zero_copy_only=False).astype(np.int64)])
-
-
-def _source(release: TableRelease, table: pa.Table, rows: EncodedRows, index: int) -> ByteSource:
-    """The random source of a batch; with `person`, equal rows of one person get the same draw."""
+def _drawn_on_cluster(release: TableRelease) -> Iterator[tuple[Sequence[int], int]]:
+    """Read and draw batches in tasks of the cluster: the indices of parts, and their rows."""
     job = release.job
-    if job.options.person is None:
-        return random_source(job.options, 0, index)
-    secret = release.secret if job.options.seed is None else whole_number_bytes(job.options.seed)
-    whose = [
-        str(value).encode() if value is not None else _nobody(job.options, index * job.batch_rows + row)
-        for row, value in enumerate(table[job.options.person].to_pylist())
-    ]
-    shown = [] if not job.secret_names else [job.veil.sensitive.classes_of(table.select(job.secret_names)).numpy()]
-    codes = np.column_stack([rows.codes, *shown])
-    keys = [hashlib.sha256(b"%d:%b" % (len(person), person) + code.tobytes()).digest()
-            for person, code in zip(whose, codes, strict=True)]  # fmt: skip
-    return RowStream(secret, np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), -1))
-
-
-def _nobody(options: Options, place: int) -> bytes:
-    """A unique identifier for a row without a person."""
-    return b"\x00" + (os.urandom(16) if options.seed is None else whole_number_bytes(place))
-
-
-def _draw_part(
-    release: TableRelease, table: pa.Table, rows: EncodedRows, index: int, hashes: Hashes, identities: Hashes
-) -> None:
-    job = release.job
-    secret = table.select(job.secret_names) if job.secret_names else None
-    released, values = job.veil.apply_to(
-        table.select(job.released_names), rows, secret, _source(release, table, rows, index)
+    for place, table in job.source.placed_batches(job.columns, job.held_as, job.batch_rows):
+        _refuse_repeated(release, Read.of(job, place, table, release.work.row_key))
+        break
+    tasks = (
+        [Stretch(file, first, last, index, file_key(release.secret, file)) for file, first, last, index in task]
+        for task in stretches(job)
     )
-    released = as_written(released, job.schema)
-    start = index * job.batch_rows
-    released = released.append_column(PLACE, pa.array(start + np.arange(table.num_rows)))
-    bucket = np.zeros(table.num_rows, dtype=np.int64)
-    if job.buckets > 1:
-        keys = random_source(job.options, 2, index).keys(table.num_rows)
-        bucket = (keys % np.uint64(job.buckets)).astype(np.int64)
-    by_bucket = released.take(pa.array(np.argsort(bucket, kind="stable"))).combine_chunks()
-    ends = np.cumsum(np.bincount(bucket, minlength=job.buckets))
-    sketch = Sketch.of(hashes)
-    metadata = {
-        "release": release.name,
-        "index": str(index),
-        "rows": str(table.num_rows),
-        "rows_digest": ordered_digest(identities, start).tobytes(),
-        "distortion": _measured(job, rows, values).tobytes(),
-        "before": Marginals.of(job.schema.layout, rows.x).counts.tobytes(),
-        "after": Marginals.of(job.schema.layout, values).counts.tobytes(),
-        "sketch": sketch.hashes.tobytes(),
-        "counts": sketch.counts.tobytes(),
-        "clipped": json.dumps(_clipped(job, table)),
-        "repeats": json.dumps(_repeats(job, table)),
-    }
-    with replacing(release.part_path(index)) as partial:
-        schema = by_bucket.schema.with_metadata(metadata)
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, schema, options=options) as writer:
-            for begin, end in zip([0, *ends[:-1]], ends, strict=True):
-                piece = by_bucket.slice(int(begin), int(end - begin)).combine_chunks()
-                batches = piece.to_batches() or [pa.RecordBatch.from_pylist([], schema=by_bucket.schema)]
-                writer.write_batch(batches[0].replace_schema_metadata(metadata))
+    yield from release.run(draw_stretches, tasks)
 
 
-def _measured(job: Job, rows: EncodedRows, values: Tensor) -> NDArray[np.float64]:
-    """Sums over rows as written: the distortion by kind, the numbers of measured and of changed rows; and for few rows
-    the part that does not depend on the draw.
-    """
-    layout = job.schema.layout
-    grouped = layout.grouped if layout.group_width else slice(None)
-    changed = float((values[:, grouped] != rows.x[:, grouped]).any(dim=1).sum())
-    if job.distortion is None:
-        return np.array([0.0] * len(KINDS) + [0.0, changed, 0.0, 0.0])
-    # A kept number is released exactly, while a tensor rounds it.
-    written = torch.where(torch.from_numpy(layout.kept), rows.original, values) if layout.kept.any() else values
-    parts = job.distortion.realised(ReleasedBatch(written, written[..., layout.grouped]), rows.original)
-    floor = [0.0] * len(KINDS)
-    if len(written) < FEWEST_TOLD and job.distortion.is_additive:
-        floor = job.distortion.unchanged(rows.x, rows.original).double().sum(dim=0).tolist()
-    return np.array([*parts.double().sum(dim=0).tolist(), float(len(written)), changed, *floor])
+def _refuse_repeated(release: TableRelease, first: Read) -> None:
+    """Reject a repeated file after its first batch."""
+    if not release.job.options.again:
+        release.ledger.refuse_repeated(Sketch.of(first.hashes), release.work.name, "rows")
 
 
-def _repeats(job: Job, table: pa.Table) -> list[str]:
-    """Passed columns of which many rows of a batch share a value: possibly several rows of one person."""
-    if job.options.person is not None:
-        return []
-    found = []
-    for column in job.schema.columns:
-        if column.role == "pass" and table.num_rows:
-            distinct = pc.count_distinct(table[column.name], mode="only_valid").as_py()
-            if 2 <= distinct < (1.0 - _REPEATED) * table.num_rows and distinct > _FEWEST_PEOPLE:
-                found.append(column.name)
-    return found
+def _refuse_changed(release: TableRelease, index: int, read: Read) -> None:
+    refuse_changed(release.work, index, iter([read]))
 
 
-def _clipped(job: Job, table: pa.Table) -> dict[str, int]:
-    """How many numbers of each column lie outside the schema's range."""
-    found = {}
-    for column in job.schema.layout.numbers:
-        values = table[column.name].to_numpy(zero_copy_only=False).astype(np.float64)
-        low = -math.inf if column.lower is None else column.lower
-        high = math.inf if column.upper is None else column.upper
-        outside = int(((values < low) | (values > high)).sum())
-        if outside:
-            found[column.name] = outside
-    return found
+def _draw_part(release: TableRelease, read: Read, place: Place, index: int) -> None:
+    job, work = release.job, release.work
+    keys = BatchKeys.of(file_key(release.secret, place.file), place)
+    drawn = draw_batch(job, read, keys, work.person_key)
+    write_part(work.part(index), work.name, index, place.start, drawn.rows, drawn.bucket, drawn.figures, job.buckets)
 
 
 def _gather(release: TableRelease, before_naming: BeforeNaming, digest: str) -> ReleaseSummary:
-    """The second pass: write bucket after bucket in random order, then update the ledger, then rename."""
-    job, ledger = release.job, release.ledger
-    paths = sorted(release.folder.glob("part-*.arrow"))
-    told, sketch = summarise(paths, release.name, job.batch_rows, job.schema.layout)
-    refuse_contradictions(told, job.encoder, job.options)
-    suffix = job.target.suffix.lower()
-    finished = release.folder / f"finished{suffix}"
+    """The second pass: write bucket after bucket in random order, then update the ledger, then publish."""
+    job, ledger, name = release.job, release.ledger, release.work.name
+    found = summarise(release.parts(), name, len(job.source.files), job.schema.layout)
+    refuse_contradictions(found.summary, job.encoder, job.options)
     remembered = not job.options.keep_order and job.options.remember_order
-    presence = PresenceCount.of(job, told.rows)
+    presence = PresenceCount.of(job, found.summary.rows)
+    count = (lambda rows: None) if presence is None else presence.add
     try:
         with (
-            progress(job.buckets, f"Writing {job.target.name}", job.options.show_progress, unit="parts") as report,
-            ledger.order_file(release.name) if remembered else nullcontext() as places,
-            TableWriter(finished, suffix, job.schema) as writer,
+            progress(job.buckets, f"Writing {job.goal.name}", job.options.show_progress, unit="parts") as report,
+            ledger.order_file(name) if remembered else nullcontext() as places,
         ):
-            for bucket in range(job.buckets):
-                for rows in rows_of_bucket(paths, bucket, job.options):
-                    if places is not None:
-                        places.write(rows[PLACE].to_numpy().tobytes())
-                    writer.write(rows.drop_columns([PLACE]))
-                    if presence is not None:
-                        presence.add(rows)
-                report(bucket + 1)
+
+            def remember(rows: np.ndarray) -> None:
+                if places is not None:
+                    places.write(found.positions(rows).tobytes())
+
+            publish = (_many_files if job.is_folder else _one_file)(release, found, remember, count, report)
     except BaseException:
-        ledger.forget_order(release.name)
+        ledger.forget_order(name)
         raise
-    told.neutralised = writer.neutralised
-    told.presence = None if presence is None else presence.told()
-    told.sha256 = sha256_of(finished)
-    hand_over(told, sketch, finished, job.target, ledger, release.name, digest, job.options, "rows", before_naming)
-    return told
+    found.summary.presence = None if presence is None else presence.told()
+    hand_over(found.summary, found.sketch, publish, ledger, name, digest, job.options, "rows", before_naming)
+    return found.summary
+
+
+def _one_file(
+    release: TableRelease, found: Summary, remember: Callable[[np.ndarray], None], count: Callable[[pa.Table], None],
+    report: Callable[[int], None],
+) -> Callable[[], None]:  # fmt: skip
+    """Write all buckets to one file on this machine; returns what publishes it."""
+    job, suffix = release.job, release.job.goal.suffix.lower()
+    finished = release.local / f"finished{suffix}"
+    parts = release.parts()
+    with TableWriter(finished, suffix, job.schema) as writer:
+        for bucket in range(job.buckets):
+            for rows in rows_of_bucket(parts, bucket, _shuffle_key(release, bucket), release.work.name):
+                remember(rows[PLACE].to_numpy())
+                writer.write(rows.drop_columns([PLACE]))
+                count(rows)
+            report(bucket + 1)
+    found.summary.neutralised = writer.neutralised
+    found.summary.sha256 = sha256_of(finished)
+    if job.goal.local is not None:
+        return partial(put_in_place, finished, job.goal.local)
+    return lambda: job.goal.write(finished.read_bytes())
+
+
+def _many_files(
+    release: TableRelease, found: Summary, remember: Callable[[np.ndarray], None], count: Callable[[pa.Table], None],
+    report: Callable[[int], None],
+) -> Callable[[], None]:  # fmt: skip
+    """Write each bucket to a file of its own; returns what publishes them with their manifest."""
+    work = release.work
+    indices = tuple(part_index(part.name) for part in release.parts())
+    tasks = [BucketTask(bucket, indices, int(rows), _shuffle_key(release, bucket))
+             for bucket, rows in enumerate(found.bucket_rows)]  # fmt: skip
+    files: dict[int, BucketFile] = {}
+    for file in release.run(gather_bucket, tasks):
+        files[file.bucket] = file
+        report(len(files))
+    for bucket in sorted(files):
+        remember(np.frombuffer(work.order(bucket).read(), dtype=np.int64))
+        with work.bucket(bucket).open() as file:
+            count(pq.read_table(file))
+    names = {bucket: f"part-{bucket:05d}.parquet" for bucket in sorted(files)}
+    manifest = manifest_of({names[bucket]: (files[bucket].size, files[bucket].sha256) for bucket in names})
+    found.summary.sha256 = hashlib.sha256(manifest).hexdigest()
+    sources = {names[bucket]: work.bucket(bucket) for bucket in names}
+    return partial(_publish_folder, release.job.goal, release.local / "finished", sources, manifest)
+
+
+def _publish_folder(goal: Location, finished: Path, files: dict[str, Location], manifest: bytes) -> None:
+    """On this machine, fill a hidden folder and rename it; in a store, copy the files and write the manifest last."""
+    target = goal
+    if goal.local is not None:
+        finished.mkdir(mode=0o755, exist_ok=True)
+        target = locate(finished)
+    for name, file in files.items():
+        file.copy_to(target.child(name))
+    target.child(MANIFEST).write(manifest)
+    if goal.local is not None:
+        finished.chmod(0o755)  # whatever the umask
+        put_in_place(finished, goal.local)
+
+
+def _shuffle_key(release: TableRelease, bucket: int) -> bytes | None:
+    return None if release.job.options.keep_order else release.secret.key("shuffle", bucket)

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,23 +21,33 @@ from fairveil._utils.errors import BudgetNotMet, CertificateNotMet, InputError, 
 FINAL_ERRORS = (InputError, BudgetNotMet, CertificateNotMet, TrainingFailed, VeilFileError)
 _LOCK, _PLAN, _FINISHED = "lock", "plan.json", "finished"
 _PARTIAL = r"\..+\.[0-9a-f]{16}\.partial"
-_OWN_NAMES = re.compile(rf"lock|plan\.json|order|checkpoint|finished(\.csv|\.parquet)?|part-\d{{8}}\.arrow|{_PARTIAL}")
-_OWN_IMAGES = re.compile(rf"\d+\.png|{_PARTIAL}")
+_OWN_NAMES = re.compile(
+    rf"lock|plan\.json|order|checkpoint|finished(\.csv|\.parquet)?|part-\d{{8}}\.arrow"
+    rf"|bucket-[0-9a-f]{{16}}-\d{{8}}\.parquet|order-[0-9a-f]{{16}}-\d{{8}}|{_PARTIAL}"
+)
+_OWN_IMAGES = re.compile(rf"\d+\.png|part-\d{{5,8}}\.parquet|_manifest\.json|{_PARTIAL}")
 
 
 @contextmanager
-def workspace(target: Path, plan: dict[str, Any], *, resume: bool) -> Iterator[tuple[Path, dict[str, Any]]]:
+def workspace(
+    target: Path, plan: dict[str, Any], *, resume: bool,
+    abandoned: Callable[[dict[str, Any]], None] = lambda plan: None,
+) -> Iterator[tuple[Path, dict[str, Any]]]:  # fmt: skip
     """The folder in which `target` is prepared, and the plan for it.
 
     plan: the settings, as plain values. With `resume`, the folder of an interrupted run is reused if its plan is the
-    same; values under the key "private" are those of the interrupted run. When the block succeeds, or fails with an
-    error that a retry cannot fix, the folder is removed; after any other interruption it stays for `resume`.
+    same; values under the key "private" are those of the interrupted run. Without, `abandoned` is called with the plan
+    of an interrupted run before its work is removed. When the block succeeds, or fails with an error that a retry
+    cannot fix, the folder is removed; after any other interruption it stays for `resume`.
     """
     folder = _folder(target)
     with _held(folder, target) as opened:
         _remove_partials(target)
-        kept = _read_plan(folder) if resume else None
+        found = _read_plan(folder)
+        kept = found if resume else None
         if kept is None:
+            if found is not None:
+                abandoned(found)
             _clear(opened, _OWN_NAMES, keep=_LOCK)
             kept = plan
             write_atomic(folder / _PLAN, json.dumps(plan).encode(), PRIVATE)

@@ -1,0 +1,1 @@
+"""Where the work of a release runs: threads of one machine, or a Ray cluster."""
