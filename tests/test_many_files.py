@@ -299,8 +299,8 @@ def test_a_part_of_an_abandoned_release_is_noticed_at_the_last_moment(place, sma
     split(place / "in", table())
     summarise = streaming.summarise
 
-    def overtaken(parts, name, files):
-        found = summarise(parts, name, files)
+    def overtaken(parts, name, *more):
+        found = summarise(parts, name, *more)
         content = parts[1].local.read_bytes()
         parts[1].local.write_bytes(content.replace(name.encode(), b"0" * 16))
         return found
