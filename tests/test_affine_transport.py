@@ -152,7 +152,7 @@ def test_components_are_those_of_an_exact_decomposition():
 
 @pytest.fixture(scope="module")
 def frontier() -> FairFrontier:
-    x, s = rows_of(6000, 0)
+    x, s = rows_of(12_000, 0)
     return FairFrontier(encoder(), [0.4, 2.0, 4.0]).fit(frame(x), sensitive_features=s)
 
 

@@ -238,7 +238,7 @@ class FairEncoder(TableTransformer):
         owner = type(self).__name__
         check_certified(owner, self.certified)
         assert self.certified is not None
-        if self.architecture != "auto" or not self.sees_sensitive or sample_weight is not None:
+        if make_architecture(self.architecture) is not None or not self.sees_sensitive or sample_weight is not None:
             raise InputError("certified= needs architecture='auto' and sees_sensitive=True, without sample_weight.")
         batch = self._read_batch(X, reset=True)
         inside = split_sensitive(batch, self.sensitive_columns, self.schema)
