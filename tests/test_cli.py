@@ -157,7 +157,8 @@ def test_a_frontier_of_veils(files, capsys, monkeypatch):
     assert [point["budget"] for point in points] == [0, 3, 6]
     assert points[0]["S AUC"] > 0.9
     assert sorted(p.name for p in (files / "veils").iterdir()) == [
-        "frontier.csv", "frontier.html", "frontier.json", "frontier.png", "sex-3.veil", "sex-6.veil"]  # fmt: skip
+        "frontier.csv", "frontier.html", "frontier.json", "frontier.png", "sex-3.veil",
+            "sex-3.veil.ledger", "sex-6.veil", "sex-6.veil.ledger"]  # fmt: skip
     for point in points:
         for name in ("S AUC", "S accuracy", "hired accuracy", "hired ΔDemP"):
             assert point[f"{name} low"] <= point[name] <= point[f"{name} high"]

@@ -200,7 +200,10 @@ def test_it_is_certified_by_its_draws_and_saved(people, tmp_path):
         ({"sees_sensitive": False}, "sees_sensitive=True"),
         ({"release": "probabilities"}, "release='sampled'"),
         ({"schema": SUBJECTS.edit("c0", role="keep")}, "all columns must be encoded"),
-        ({"distortion": lambda released, original: (released - original).abs().sum(dim=-1)}, "default distortion"),
+        (
+            {"distortion": lambda released, original: (released - original).abs().sum(dim=-1)},
+            "changed categories and squared numbers",
+        ),
     ],
 )
 def test_what_cannot_be_divided_is_refused(settings, message):

@@ -105,11 +105,11 @@ def test_a_certificate_that_was_changed_is_refused(scene, name):
 
 
 def test_a_card_of_another_file_is_noticed(scene):
-    from fairveil.cli.results import _card_of
+    from fairveil.workflows.release.recorded import card_of
 
     (scene / "out.csv").write_bytes((scene / "other-out.csv").read_bytes())
     with pytest.raises(InputError, match="not the file its card was written for"):
-        _card_of(scene / "out.csv")
+        card_of(scene / "out.csv")
 
 
 def test_an_audit_of_another_column_is_refused(scene):

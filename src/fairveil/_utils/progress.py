@@ -151,7 +151,7 @@ def duration(seconds: float) -> str:
     """Seconds for people.
 
     >>> duration(44.6), duration(125), duration(7300)
-    ('45 s', '2 min 5 s', '2 h 2 min')
+    ('45 s', '2 min 5 s', '2 h 1 min')
     """
     whole = round(seconds)
     if whole < 90:

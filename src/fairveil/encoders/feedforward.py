@@ -37,7 +37,7 @@ class FeedForward(Architecture):
     """
 
     name: ClassVar[str] = "feedforward"
-    training: ClassVar[Mapping[str, Any]] = {"drift": 0.3}
+    training: ClassVar[Mapping[str, Any]] = {}
 
     hidden: tuple[int, ...] = (128, 128)
     noise_dim: int = 16
