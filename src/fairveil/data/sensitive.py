@@ -189,7 +189,7 @@ def _in_ranges(name: str, values: pa.ChunkedArray) -> tuple[Column, list[str]]:
     below = np.searchsorted(np.sort(numbers), starts) / len(numbers)
     wanted = np.arange(1, _RANGES) / _RANGES
     chosen = {float(starts[np.abs(below - share).argmin()]) for share in wanted} - {column.starts[0]}
-    return replace(column, starts=(column.starts[0], *sorted(chosen))), []
+    return replace(column, starts=(column.starts[0], *sorted(chosen)), shares=()), []
 
 
 def _ranges(column: Column) -> tuple[str, ...]:
