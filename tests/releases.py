@@ -38,10 +38,10 @@ def proposed(path: Path) -> Schema:
     return inspect_file(open_table(path), ("sex",)).schema()
 
 
-def fitted(path: Path, target: Path, schema: Schema | None = None) -> None:
+def fitted(path: Path, target: Path, schema: Schema | None = None, budget: float = 1e6) -> None:
     """A veil after a few steps: what it learned is not judged."""
     encoder = fv.FairEncoder(
-        1e6,
+        budget,
         architecture="feedforward",
         sees_sensitive=True,
         training=QUICK,

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from fairveil._utils.errors import InputError
+from fairveil.data.schema import Schema
 from fairveil.workflows import Options, card_path, release_file
-from releases import table, write
+from releases import fitted, proposed, table, write
 
 
 def release(place, rows, **options):
@@ -48,9 +49,14 @@ def test_distortion_is_told_of_many_rows_and_rounded(place, rows, told):
 
 
 @pytest.mark.parametrize("rows", [100, 250])
-def test_the_bound_holds_for_what_no_draw_has_a_part_in(place, rows):
+def test_the_bound_holds_for_what_no_draw_has_a_part_in(made, place, rows):
     """Of a few rows only that can be looked at: to refuse by what was drawn would tell it."""
-    odd = table(400, seed=4).head(rows)
-    write(place, odd.assign(height=odd["height"] + 1e5), "odd.csv")
+    schema = Schema(tuple(column for column in proposed(made / "people.csv").columns if column.name in ("role", "sex")))
+    frame = pd.read_csv(place / "people.csv")[["role", "sex"]]
+    fitted(write(place, frame, "roles.csv"), place / "roles.veil", schema, budget=0.9)
+    known, unknown = frame.head(rows), frame.head(rows).assign(role="new")
+    options, target = Options(show_progress=False, workers=1), place / "out.csv"
     with pytest.raises(InputError, match="above the budget"):
-        release_file(place / "odd.csv", place / "sex.veil", place / "out.csv", Options(show_progress=False, workers=1))
+        release_file(write(place, unknown, "unknown.csv"), place / "roles.veil", target, options)
+    assert not target.exists()
+    release_file(write(place, known, "known.csv"), place / "roles.veil", target, options)  # the control

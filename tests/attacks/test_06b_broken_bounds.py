@@ -38,10 +38,13 @@ def skewed(rows=3000, seed=0, extreme=30):
 
 
 def rank_of(column, values):
-    """The rank of each value in its column: bins hold known shares of the rows, and begin half a grid step early."""
+    """The rank of each value: within its bin between the bin's ranks, and a value that has a bin alone has one rank."""
     edges = np.append(column.starts, column.upper + column.grid) - column.grid / 2
-    ranks = column.ranks()
-    return np.interp(values, edges, np.append(ranks[:, 0], ranks[-1, 1]), left=0.0, right=1.0)
+    bins = np.searchsorted(edges, values, "right") - 1
+    own = bins.clip(0, len(column.starts) - 1)
+    low, high = column.ranks()[own].T
+    inside = low + (high - low) * (values - edges[own]) / (edges[own + 1] - edges[own])
+    return np.where(bins < 0, 0.0, np.where(bins >= len(column.starts), 1.0, inside))
 
 
 def apart(column, before, after):

@@ -34,8 +34,6 @@ _BORDER = 0.05
 _SINKHORN_ROUNDS, _SINKHORN_ROWS, _HALVINGS = 200, 4000, 12
 #: Sinkhorn iterations of a balanced partition, whose shares must agree closely.
 _BALANCING_ROUNDS = 1000
-#: The share of a budget that the warm start may use, as other rows must meet the budget too.
-_START_WITHIN = 0.95
 
 
 @dataclass(frozen=True)
@@ -177,11 +175,11 @@ class PartitionEncoder(Finite):
         rows = next(start.validation.unweighted().pieces())
         noise = self.noise(len(rows), generator)
         low, high = torch.zeros_like(self.potentials[:, :1, :1]), torch.ones_like(self.potentials[:, :1, :1])
-        most = _START_WITHIN * start.bounds.values.to(rows.x.device)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             self.potentials.copy_(middle * alike)
             spent = start.bounds.of_rows(start.distortion.expected(self(rows.x, rows.sensitive, noise), rows.x))
+            most = start.bounds.inside(start.margin(spent.std(dim=1).cpu())).to(spent.device)
             within = (spent.mean(dim=1) <= most).all(dim=1).view(-1, 1, 1)
             low, high = torch.where(within, middle, low), torch.where(within, high, middle)
         self.potentials.copy_(low * alike)
