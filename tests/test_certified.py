@@ -8,7 +8,7 @@ import pytest
 
 import fairveil as fv
 from fairveil import BalancedPartition, CertificateNotMet, FairEncoder, InputError
-from fairveil.estimators.certified import cells_for
+from fairveil.estimators.certificates import cells_for
 
 
 def population(rows, seed, groups=2):
@@ -121,3 +121,45 @@ def test_bad_input(settings, message):
         FairEncoder(**{"sees_sensitive": True, "verbose": False, **settings}).fit(x, sensitive_features=s)
     with pytest.raises(InputError, match="frontier"):
         fv.FairFrontier(FairEncoder(certified=0.1, sees_sensitive=True)).fit(x, sensitive_features=s)
+
+
+def kept(encoder, seed):
+    """The best accuracy for y from a release's cells; the same rows are counted and judged, 20,000 in few cells."""
+    x, s, y = with_task(20_000, seed)
+    released = encoder.transform(x, sensitive_features=s)
+    cells = released.groupby(list(released), observed=True).ngroup().to_numpy()
+    return pd.crosstab(cells, y).max(axis=1).sum() / len(y)
+
+
+def with_task(rows, seed):
+    """Six columns; y depends on one of them, and through a shift of it by S also on S."""
+    generator = np.random.default_rng(seed)
+    s = generator.choice(2, rows, p=[0.6, 0.4])
+    x = pd.DataFrame(generator.normal(size=(rows, 6)).clip(-2.5, 2.5).round(1), columns=list("abcdef"))
+    x["a"] += s
+    return x, s, (x["a"] + 0.3 * generator.normal(size=rows) > 0.5).to_numpy().astype(int)
+
+
+def test_cells_keep_a_known_task(tmp_path):
+    """One-dimensional transport of the task's score keeps its rank within each group."""
+    x, s, y = with_task(24_000, 0)
+    plain, aware = (
+        FairEncoder(certified=0.08, target_weight=weight, sees_sensitive=True, random_state=0, verbose=False)
+        .fit(x, y, sensitive_features=s) for weight in (0.0, 3.0)
+    )  # fmt: skip
+    assert aware.certificate_.bound <= 0.08
+    # Known truth: rows keep their rank within the group, and y is predicted by this rank.
+    rank = pd.Series(x["a"]).groupby(s).rank(pct=True)
+    best = max(((rank > cut) == y).mean() for cut in np.linspace(0.2, 0.8, 61))
+    assert kept(plain, 1) < best - 0.05
+    assert kept(aware, 1) > best - 0.03  # scores are cut into a few cells
+    aware.save(tmp_path / "task.veil")
+    loaded = fv.load(tmp_path / "task.veil").set_params(random_state=0)
+    pd.testing.assert_frame_equal(loaded.transform(x[:300], sensitive_features=s[:300]),
+                                  aware.transform(x[:300], sensitive_features=s[:300]))  # fmt: skip
+
+
+def test_a_task_must_be_given_for_its_weight():
+    x, s, _ = with_task(3000, 0)
+    with pytest.raises(InputError, match="the task must be given"):
+        FairEncoder(certified=0.2, target_weight=1.0, sees_sensitive=True, verbose=False).fit(x, sensitive_features=s)

@@ -200,6 +200,17 @@ def test_a_certificate_of_a_finite_veil(files, capsys, monkeypatch):
     assert code == 0
     assert "ertified" in out
     assert 0 < json.loads((files / "certificate.json").read_text())["bound"] <= 1
+    odds = ["certify", "people.csv", "--veil", "cells.veil", "--unseen-rows", "--target", "role", "--json"]
+    assert json.loads(go(*odds)[1])["bound"] > json.loads((files / "certificate.json").read_text())["bound"]
+    listed = [part for value in ("wife", "husband", "other", "absent") for part in ("--target-value", value)]
+    code, out, err = go(*odds, *listed)
+    assert (code, json.loads(out)["bound"]) == (0, 1.0), err  # nothing is known of a value without rows
+    code, _, err = go(*odds, "--target-value", "wife")
+    assert code == 2
+    assert "does not list" in err
+    code, _, err = go("certify", "people.csv", "--veil", "cells.veil", "--unseen-rows", "--person", "absent")
+    assert code == 2
+    assert "no column 'absent'" in err
     code, _, err = go("certify", "people.csv", "--veil", "cells.veil")
     assert code == 2
     assert "pass --unseen-rows" in err

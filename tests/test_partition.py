@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 
@@ -193,6 +194,39 @@ def test_it_is_certified_by_its_draws_and_saved(people, tmp_path):
     loaded = fv.load(tmp_path / "who.veil").set_params(random_state=0)
     again = loaded.transform(x[:200], sensitive_features=who[:200])
     pd.testing.assert_frame_equal(again, encoder.transform(x[:200], sensitive_features=who[:200]))
+
+
+def test_a_certificate_averages_exact_probabilities(people):
+    """By brute force: the frequencies of very many draws approach the averages; the bound adds Hoeffding's margin."""
+    encoder = people.at(6.0)
+    x, who = subjects(4000, 6)
+    made = encoder.certify(x, sensitive_features=who, unseen_rows=True)
+    assert set(made.pairs["method"]) == {"probabilities"}
+    cells = encoder.veil_.encoder
+    count = np.zeros((10, cells.alphabet))
+    for draw in range(150):
+        released = encoder.set_params(random_state=draw).transform(x, sensitive_features=who)
+        codes = cells.cell_of(encoder.veil_.codec.encode_rows(pa.Table.from_pandas(released)).x).numpy()
+        np.add.at(count, (who, codes), 1)
+    encoder.set_params(random_state=0)
+    shares = count / count.sum(axis=1, keepdims=True)
+    first, second = (made.pairs[name].str.strip("'").astype(int) for name in ("first", "second"))
+    drawn = 0.5 * np.abs(shares[first] - shares[second]).sum(axis=1)
+    np.testing.assert_allclose(made.pairs["observed"], drawn, atol=0.01)
+    margin = np.sqrt((1 / made.pairs["first_rows"] + 1 / made.pairs["second_rows"]) * np.log(45 / 0.05) / 2)
+    np.testing.assert_allclose(made.pairs["bound"], np.minimum(made.pairs["observed"] + margin, 1.0), rtol=1e-9)
+
+
+def test_certificates_of_people_and_of_listed_values(people):
+    encoder = people.at(6.0)
+    x, who = subjects(8000, 7)
+    settings = {"sensitive_features": who, "unseen_rows": True}
+    alone = encoder.certify(x, **settings).bound
+    assert encoder.certify(x, clusters=np.repeat(np.arange(1600), 5), **settings).bound > alone
+    y = (x["c0"] > 2).to_numpy().astype(int)
+    assert encoder.certify(x, y=y, y_values=[0, 1], **settings).bound < 1.0
+    assert encoder.certify(x, y=y, y_values=[0, 1, 2], **settings).bound == 1.0
+    assert encoder.certify(x, asymptotic=True, **settings).kind == "asymptotic"
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def cells(values, rows, weights, count):
     table = read_table(pd.DataFrame({"x": np.repeat(values, rows)}))
     schema = Schema.infer(table).without_bins().edit("x", grid=0.01)
     x = Codec(schema).encode(table.arrow)
-    found = learn_cells(x, schema, count, 0, weight=torch.from_numpy(np.repeat(weights, rows)))
+    found = learn_cells(x, schema, count, 0, weight=torch.from_numpy(np.repeat(weights, rows))).records
     return sorted(Codec(schema).decode(found)["x"].to_pylist())
 
 

@@ -50,7 +50,7 @@ def test_rows_of_a_person_that_are_drawn_apart_disagree(visits, tmp_path):
     """The attack, without a defence; the curator is warned."""
     out, card = release(visits, tmp_path)
     assert disagreeing(out) > 0.5
-    assert "pass --person who" in card["release"]["warnings"][0]
+    assert any("pass --person who" in text for text in card["release"]["warnings"])
 
 
 @pytest.mark.parametrize("seed", [None, 3])

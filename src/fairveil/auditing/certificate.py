@@ -182,6 +182,7 @@ def certify_from(
     *,
     names: Sequence[Any] | None = None,
     transition: ArrayLike | Mapping[Any, ArrayLike] | None = None,
+    probabilities: Array | None = None,
     given: ArrayLike | None = None,
     given_values: Sequence[Any] | None = None,
     clusters: Any = None,
@@ -190,7 +191,8 @@ def certify_from(
 ) -> Certificate:
     """`certify` for rows that are known not to be training rows; `evidence` states why.
 
-    names: all groups. If one has no rows here, the bound is 1.
+    names: all groups. If one has no rows here, the bound is 1. probabilities: the exact probability of each cell for
+    each row, (rows, alphabet), instead of one draw: they are averaged, and `cells` is not used.
     """
     check_confidence(confidence)
     codes = _check_cells(cells, alphabet)
@@ -200,11 +202,12 @@ def certify_from(
         raise InputError("The sensitive column holds one single value: there are no groups to compare.")
     channels = None if transition is None else _check_transition(transition, every, alphabet)
     people = read_clusters(clusters, len(codes))
-    if asymptotic and (channels is not None or people is not None):
+    if asymptotic and (channels is not None or probabilities is not None or people is not None):
         raise InputError("An asymptotic certificate counts independent rows: leave out transition= and clusters=.")
     within = _check_given(truth, given, given_values)
     tests = list(combinations(every, 2))
-    method = _Method(alphabet, (1.0 - confidence) / (len(tests) * len(within)), channels, people, asymptotic)
+    method = _Method(alphabet, (1.0 - confidence) / (len(tests) * len(within)), channels, probabilities, people,
+                     asymptotic)  # fmt: skip
     found = []
     for y in within:
         for first, second in tests:
@@ -216,7 +219,8 @@ def certify_from(
     return Certificate(
         float(frame["bound"].max()), float(confidence), "demographic_parity" if given is None else "equalized_odds",
         float(frame["observed"].max()), alphabet, len(codes), frame,
-        _assumptions(channels is not None, people is not None, given is not None and given_values is None), evidence,
+        _assumptions(channels is not None or probabilities is not None, people is not None,
+                     given is not None and given_values is None), evidence,
         "asymptotic" if asymptotic else "sample",
     )  # fmt: skip
 
@@ -228,6 +232,7 @@ class _Method:
     alphabet: int
     level: float
     channels: Mapping[Any, Array] | None
+    probabilities: Array | None
     people: NDArray[np.int64] | None
     asymptotic: bool
 
@@ -243,6 +248,8 @@ class _Method:
         if self.channels is not None:
             one, other = (self.channels[name] for name in names)
             observed = total_variation(first / n @ one, second / m @ other)
+        elif self.probabilities is not None:
+            observed = total_variation(*(self.probabilities[side].mean(axis=0) for side in rows))
         if self.people is not None:
             most = int(self.people.max()) + 1
             one_has, other_has = (np.bincount(self.people[side], minlength=most) for side in rows)
@@ -251,6 +258,9 @@ class _Method:
         if self.channels is not None:
             bound = hoeffding_bound(observed, n, m, self.level, (contraction(one), contraction(other)))
             return {"observed": observed, "bound": bound, "method": "channel"}
+        if self.probabilities is not None:
+            bound = hoeffding_bound(observed, n, m, self.level)
+            return {"observed": observed, "bound": bound, "method": "probabilities"}
         if self.asymptotic:
             return {"observed": observed, "bound": asymptotic_bound(first, second, self.level), "method": "asymptotic"}
         bounds = {
@@ -344,6 +354,6 @@ def _assumptions(known_channel: bool, by_person: bool, observed_values: bool) ->
         "cells, channel and the choice between them were fixed without these rows; each record is released once;",
         "a predictor sees the released cell and nothing else about a record (no row order, no side channel).",
     )
-    channel = ("releases are drawn from exactly the transition matrix given;",) if known_channel else ()
+    channel = ("releases are drawn from exactly the probabilities given;",) if known_channel else ()
     values = ("the bound is for the values of Y that occur in these rows;",) if observed_values else ()
     return (*channel, *values, *shared)

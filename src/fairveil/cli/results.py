@@ -92,8 +92,15 @@ def audit(
 @app.command()
 def certify(
     file: Annotated[Path, typer.Argument(help="A CSV or Parquet file of rows that were not used in fitting.")],
-    veil: Annotated[Path, typer.Option(help="A veil fitted with --architecture matrix.")],
+    veil: Annotated[Path, typer.Option(help="A veil fitted with --certified, or --architecture matrix or partition.")],
     target: Annotated[str | None, typer.Option(help="Certify equalized odds given this column.")] = None,
+    target_value: Annotated[
+        list[str] | None, typer.Option(help="A value of the target; repeat for all. One without rows is not certified.")
+    ] = None,
+    person: Annotated[str | None, typer.Option(help="The column that identifies people with several rows.")] = None,
+    asymptotic: Annotated[
+        bool, typer.Option("--asymptotic", help="A tighter bound that holds in the limit of many rows.")
+    ] = False,
     confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence of the bound.")] = 0.95,
     unseen_rows: Annotated[bool, typer.Option("--unseen-rows", help="State that no row was used in fitting.")] = False,
     save: Annotated[Path | None, typer.Option(help="Write the certificate as JSON.")] = None,
@@ -107,7 +114,10 @@ def certify(
     refuse_overwriting({"certificate": save}, {"input": file, "veil": veil})
     if require_signature is not None:
         check_signature(veil, require_signature)
-    found = workflows.certify_file(file, veil, target=target, confidence=confidence, unseen_rows=unseen_rows)
+    found = workflows.certify_file(
+        file, veil, target=target, target_values=target_value or (), person=person, asymptotic=asymptotic,
+        confidence=confidence, unseen_rows=unseen_rows,
+    )  # fmt: skip
     values = workflows.sealed_certificate(found, veil) if save is not None else found.to_dict()
     if save is not None:
         write_atomic(save, (json.dumps(values, indent=1) + "\n").encode())

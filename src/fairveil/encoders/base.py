@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fairveil._utils.randomness import RandomSource
@@ -56,6 +58,13 @@ class Encoder(nn.Module):
     def cell_of(self, rows: Tensor) -> Tensor:
         """For an encoder with an alphabet: the index of each row's record, (rows,)."""
         raise NotImplementedError(f"{type(self).__name__} has no alphabet")
+
+    def probabilities(self, rows: Tensor, sensitive: Tensor | None) -> NDArray[np.float64] | None:
+        """For an encoder with an alphabet: the exact probability of each record for each row, (rows, alphabet).
+
+        None where they are unknown, or so close to 0 and 1 that a draw says as much.
+        """
+        return None
 
     def channel(self) -> Tensor | None:
         """P(record | record of the row[, class of S]) if it is known exactly: (members, classes or 1, K, K)."""

@@ -5,6 +5,8 @@ made valid: the most frequent category, the mean number rounded to its grid. A c
 so small cells are merged into others.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from sklearn.cluster import MiniBatchKMeans
@@ -33,13 +35,25 @@ def learn_codebook(
     if count is None:
         return ()
     assert isinstance(schema, Schema)  # an architecture with a codebook rejects images
-    return tuple(tuple(row) for row in learn_cells(rows.x, schema, count, seed, weight=rows.weight).tolist())
+    return plain_rows(learn_cells(rows.x, schema, count, seed, weight=rows.weight).records)
+
+
+def plain_rows(values: Tensor) -> tuple[tuple[float, ...], ...]:
+    """A matrix as plain numbers, for an architecture."""
+    return tuple(tuple(row) for row in values.tolist())
 
 
 def check_cells(owner: str, count: object) -> None:
     """Raise InputError unless this is a valid number of records for a codebook."""
     if type(count) is not int or not 2 <= count <= MOST_CELLS:
         raise InputError(must_be(owner, "n_cells", f"a whole number from 2 to {MOST_CELLS}", count))
+
+
+class Cells(NamedTuple):
+    """records: (K, width), valid in the schema. scores: (K, scores), the mean of the cell's rows; see `learn_cells`."""
+
+    records: Tensor
+    scores: Tensor
 
 
 def learn_cells(
@@ -49,9 +63,12 @@ def learn_cells(
     seed: int,
     fewest: int = FEWEST_ROWS_OF_A_CELL,
     weight: Tensor | None = None,
-) -> Tensor:
-    """At most `count` distinct representative rows, (K, width), valid in the schema; each stands for at least `fewest`
-    rows, whatever their weights: a single person of large weight must not be a cell.
+    scores: Tensor | None = None,
+) -> Cells:
+    """At most `count` cells with distinct records; each stands for at least `fewest` rows, whatever their weights: a
+    single person of large weight must not be a cell.
+
+    scores: (rows, scores), further numbers by which rows are told apart, in the unit of the distance.
     """
     if count < 2:
         raise InputError(f"n_cells must be at least 2. Got {count}.")
@@ -60,33 +77,36 @@ def learn_cells(
         raise InputError(
             f"n_samples = {len(rows)} training rows are too few for two cells of at least {fewest} rows each."
         )
-    weights = slot_weights(schema.layout)
-    points = (rows * weights.sqrt()).numpy()
+    scores = torch.zeros(len(rows), 0) if scores is None else scores
+    weights, width = slot_weights(schema.layout), rows.shape[1]
+    points = torch.cat([rows * weights.sqrt(), scores], dim=1).numpy()
     mass = torch.ones(len(rows)) if weight is None else weight.float()
     clusters = MiniBatchKMeans(count, random_state=seed % 2**31, n_init=3, batch_size=4096)
-    means = clusters.fit(points, sample_weight=None if weight is None else mass.numpy()).cluster_centers_
-    representatives = _valid(torch.from_numpy(means).float() / weights.sqrt().clamp_min(1e-6), schema)
+    fitted = clusters.fit(points, sample_weight=None if weight is None else mass.numpy())
+    means = torch.from_numpy(fitted.cluster_centers_).float()
+    cells = _valid(means[:, :width] / weights.sqrt().clamp_min(1e-6), means[:, width:], schema)
     for _ in range(_ROUNDS):
-        representatives, cell = _without_small(rows, representatives, schema.layout, fewest)
-        sums = torch.zeros_like(representatives).index_add_(0, cell, rows * mass[:, None])
-        sizes = torch.bincount(cell, mass, minlength=len(representatives))
-        representatives = _valid(sums / sizes[:, None], schema)
-    return _without_small(rows, representatives, schema.layout, fewest)[0]
+        cells, cell = _without_small(rows, scores, cells, weights, fewest)
+        sizes = torch.bincount(cell, mass, minlength=len(cells.records))[:, None]
+        means, middles = (torch.zeros_like(held).index_add_(0, cell, each * mass[:, None]) / sizes
+                          for each, held in ((rows, cells.records), (scores, cells.scores)))  # fmt: skip
+        cells = _valid(means, middles, schema)
+    return _without_small(rows, scores, cells, weights, fewest)[0]
 
 
-def _without_small(rows: Tensor, representatives: Tensor, layout: Layout, fewest: int) -> tuple[Tensor, Tensor]:
+def _without_small(rows: Tensor, scores: Tensor, cells: Cells, weights: Tensor, fewest: int) -> tuple[Cells, Tensor]:
     """Dissolve the smallest cells, a few at a time, until all are large enough; also returns each row's cell."""
     while True:
-        cell = nearest_cell(rows, representatives, layout)
-        sizes = torch.bincount(cell, minlength=len(representatives))
+        cell = (cell_distances(rows, cells.records, weights) + squared_distances(scores, cells.scores)).argmin(dim=1)
+        sizes = torch.bincount(cell, minlength=len(cells.records))
         small = int((sizes < fewest).sum())
         if not small:
-            return representatives, cell
+            return cells, cell
         # Rows of a dissolved cell enlarge others: dissolving all small cells at once would remove too many.
         gone = sizes.argsort()[: max(1, small // 8)]
-        kept = torch.ones(len(representatives), dtype=torch.bool)
+        kept = torch.ones(len(cells.records), dtype=torch.bool)
         kept[gone] = False
-        representatives = representatives[kept]
+        cells = Cells(cells.records[kept], cells.scores[kept])
 
 
 def nearest_cell(rows: Tensor, representatives: Tensor, layout: Layout) -> Tensor:
@@ -96,14 +116,21 @@ def nearest_cell(rows: Tensor, representatives: Tensor, layout: Layout) -> Tenso
 
 def cell_distances(rows: Tensor, representatives: Tensor, weights: Tensor) -> Tensor:
     """Distortion of each row if it were released as each representative: (rows, K)."""
-    x, r = rows * weights.sqrt(), representatives * weights.sqrt()
-    return (x.square().sum(dim=1)[:, None] + r.square().sum(dim=1)[None, :] - 2.0 * x @ r.T).clamp_min(0.0)
+    return squared_distances(rows * weights.sqrt(), representatives * weights.sqrt())
 
 
-def _valid(means: Tensor, schema: Schema) -> Tensor:
-    """Mean rows made valid by a round trip through a table; duplicates are removed."""
+def squared_distances(rows: Tensor, points: Tensor) -> Tensor:
+    """Squared Euclidean distances: (rows, K)."""
+    squares = rows.square().sum(dim=1)[:, None] + points.square().sum(dim=1)[None, :]
+    return (squares - 2.0 * rows @ points.T).clamp_min(0.0)
+
+
+def _valid(means: Tensor, scores: Tensor, schema: Schema) -> Cells:
+    """Mean rows made valid by a round trip through a table; cells with the same record become one."""
     table = Codec(schema).decode(_within_range(means, schema.layout))
-    return torch.from_numpy(np.unique(Codec(schema).encode(table).numpy(), axis=0))
+    records, place = np.unique(Codec(schema).encode(table).numpy(), axis=0, return_inverse=True)
+    merged = torch.zeros(len(records), scores.shape[1]).index_add_(0, torch.from_numpy(place), scores)
+    return Cells(torch.from_numpy(records), merged / torch.from_numpy(np.bincount(place))[:, None])
 
 
 def _within_range(means: Tensor, layout: Layout) -> Tensor:

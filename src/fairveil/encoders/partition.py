@@ -13,20 +13,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fairveil._utils.progress import progress
 from fairveil._utils.randomness import Seeds
-from fairveil.data.images import ImageSchema
+from fairveil.data.images import ImageSchema, rows_at_once
 from fairveil.data.rows import Rows
 from fairveil.data.schema import Schema
 from fairveil.encoders.architecture import Architecture, Signature
-from fairveil.encoders.codebook import check_cells, learn_codebook
+from fairveil.encoders.codebook import check_cells, learn_cells, learn_codebook, plain_rows, squared_distances
 from fairveil.encoders.heads import Noise
 from fairveil.encoders.matrix import Finite
+from fairveil.encoders.task_scores import task_directions
 from fairveil.encoders.warm_start import WarmStart
 from fairveil.objectives import Distortion
+from fairveil.objectives.distortion import slot_weights
 
 #: Softness of the cell borders, in units of the distance between neighbouring records: sharp ones have no gradient.
 _BORDER = 0.05
@@ -100,7 +104,8 @@ class Partition(Architecture):
 class BalancedPartition(Partition):
     """A partition that gives every group the same shares of its records, without a game: for certificates on demand.
 
-    The number of cells is the only trade-off: the fewer there are, the tighter a bound from the same rows.
+    The number of cells is the only trade-off: the fewer there are, the tighter a bound from the same rows. For known
+    tasks (`task_weight` above 0), rows are also told apart by linear scores of the tasks.
     """
 
     name: ClassVar[str] = "balanced_partition"
@@ -111,6 +116,20 @@ class BalancedPartition(Partition):
     }
 
     n_cells: int = 16
+    task_weight: float = 0.0
+    directions: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+    scores: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+
+    def fitted(self, rows: Rows, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
+        """With a codebook; its cells also differ in the scores of known tasks."""
+        if not rows.tasks or not self.task_weight:
+            return super().fitted(rows, schema, seeds)
+        assert isinstance(schema, Schema)
+        directions = task_directions(rows, slot_weights(schema.layout), self.task_weight)
+        cells = learn_cells(rows.x, schema, self.n_cells, seeds.number(), weight=rows.weight,
+                            scores=rows.x @ directions.T)  # fmt: skip
+        return replace(self, codebook=plain_rows(cells.records), directions=plain_rows(directions),
+                       scores=plain_rows(cells.scores))  # fmt: skip
 
     def build(self, signature: Signature, members: int) -> "BalancedPartitionEncoder":
         """The potentials."""
@@ -132,9 +151,24 @@ class PartitionEncoder(Finite):
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
         """The proximity of each record: logits (members, rows, cells)."""
+        return self._logits(rows, sensitive)
+
+    def _logits(self, rows: Tensor, sensitive: Tensor | None) -> Tensor:
         assert sensitive is not None
-        near = self.distances(rows) / self.unit
+        near = self.proximity(rows) / self.unit
         return (self.potentials[:, sensitive.argmax(dim=-1)] - near) / self.border
+
+    def proximity(self, rows: Tensor) -> Tensor:
+        """The distance of each row from each cell: (rows, cells)."""
+        return self.distances(rows)
+
+    @torch.no_grad()
+    def probabilities(self, rows: Tensor, sensitive: Tensor | None) -> NDArray[np.float64] | None:
+        """The softmax of the proximities."""
+        assert sensitive is not None
+        pieces = torch.split(torch.arange(len(rows)), rows_at_once(self.cells))
+        return np.concatenate([self._logits(rows[piece], sensitive[piece])[0].double().softmax(dim=-1).numpy()
+                               for piece in pieces])  # fmt: skip
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """The nearest record, for every group."""
@@ -146,7 +180,7 @@ class PartitionEncoder(Finite):
 
         Entropic optimal transport (Sinkhorn iterations) from equally weighted rows to records with these shares.
         """
-        near = -(self.distances(rows) / self.unit / self.border).cpu().double()  # not every device supports float64
+        near = -(self.proximity(rows) / self.unit / self.border).cpu().double()  # not every device supports float64
         aim = wanted.cpu().double().log()
         found = torch.zeros_like(aim)
         for _ in range(rounds):
@@ -193,12 +227,38 @@ class BalancedPartitionEncoder(PartitionEncoder):
 
     border: ClassVar[float] = 0.02
 
+    directions: Tensor
+    scores: Tensor
+
+    def __init__(self, architecture: BalancedPartition, signature: Signature, members: int) -> None:
+        super().__init__(architecture, signature, members)
+        directions, scores = (torch.tensor(each, dtype=torch.float32) for each in
+                              (architecture.directions, architecture.scores))  # fmt: skip
+        if len(directions) and (directions.shape[1] != self.layout.width
+                                or scores.shape != (self.cells, len(directions))):  # fmt: skip
+            raise ValueError("the scores of its cells do not match its columns")  # read from a crafted file
+        self.register_buffer("directions", directions, persistent=False)
+        self.register_buffer("scores", scores, persistent=False)
+        if len(directions):
+            apart = self.distances(self.table) + squared_distances(scores, scores)
+            self.unit = apart.fill_diagonal_(float("inf")).amin(dim=1).mean()
+
+    def proximity(self, rows: Tensor) -> Tensor:
+        """The distance of each row from each cell, by distortion and by the scores of known tasks: (rows, cells)."""
+        apart = self.distances(rows)
+        return apart + squared_distances(rows @ self.directions.T, self.scores) if len(self.directions) else apart
+
+    def probabilities(self, rows: Tensor, sensitive: Tensor | None) -> None:
+        """Nearly all are 0 or 1: for draws there is a tighter bound."""
+
     @torch.no_grad()
     def warm_start(self, start: WarmStart) -> None:
         """Balance the groups on all training rows, whatever the budget."""
         train = start.train.unweighted()
         assert train.sensitive is not None
-        counts = [torch.bincount(self.cell_of(piece.x), minlength=self.cells) for piece in train.pieces()]
+        counts = [
+            torch.bincount(self.proximity(piece.x).argmin(dim=1), minlength=self.cells) for piece in train.pieces()
+        ]
         shares = torch.stack(counts).sum(dim=0).clamp_min(1)
         group = train.sensitive.argmax(dim=1)
         with progress(self.potentials.shape[1], "Balancing", start.show_progress) as report:

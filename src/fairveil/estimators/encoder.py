@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 from fairveil._utils.errors import (
     BudgetNotMet,
     BudgetWarning,
-    CertificateNotMet,
     CollapseWarning,
     InputError,
     must_be,
@@ -27,7 +26,6 @@ from fairveil._utils.html import fragment
 from fairveil._utils.progress import say
 from fairveil._utils.randomness import Seeds
 from fairveil.auditing import Certificate
-from fairveil.auditing.certificate import certify_from
 from fairveil.data.batch import AnySchema, Batch, check_types
 from fairveil.data.frames import read_columns
 from fairveil.data.images import is_images, read_image_batch
@@ -48,7 +46,7 @@ from fairveil.encoders import (
     uses_bins,
 )
 from fairveil.estimators.base import TableTransformer
-from fairveil.estimators.certified import SET_ASIDE, cells_for, check_certified
+from fairveil.estimators.certificates import certify_veil, check_certified, plan_certificate
 from fairveil.estimators.distortion import Floor, left_to_spend, measure, refuse_unreachable, unmet_message
 from fairveil.estimators.fitted_rows import FittedRows
 from fairveil.estimators.inputs import (
@@ -112,7 +110,9 @@ class FairEncoder(TableTransformer):
         Lambda of `eq:generalopt-oneApp`: the weight of predicting `y` from the release. 0: no known task.
     certified : float, optional
         Upper bound on ΔDemP of any predictor, to be certified on rows that `fit` sets aside, with `confidence`. The
-        encoder is then a `BalancedPartition` (S must be seen) with as many cells as these rows can certify.
+        encoder is then a `BalancedPartition` (S must be seen) with as many cells as these rows can certify. With
+        `target_weight`, cells also keep the task `y`: the weight is the variance of its score relative to that of all
+        columns; about 3 is a good value for a single task.
     sensitive_columns : list of names or positions, optional
         Sensitive columns inside X, instead of `sensitive_features`; they are not released.
     schema : Schema, optional
@@ -222,7 +222,7 @@ class FairEncoder(TableTransformer):
         for name in ("veil_", "distortion_", "history_", "fitted_rows_", "certificate_"):
             self.__dict__.pop(name, None)
         if self.certified is not None:
-            return self._fit_certified(X, sensitive_features, sample_weight)
+            return self._fit_certified(X, y, sensitive_features, sample_weight)
         budget = 1.0 if self.budget is None else self.budget
         [trained] = self._train(X, y, sensitive_features, sample_weight, [budget], [0])
         if self.unmet == "raise" and not trained.achieved.met:
@@ -233,7 +233,7 @@ class FairEncoder(TableTransformer):
             warnings.warn(trained.achieved.collapse, CollapseWarning, stacklevel=2)
         return self._adopt(trained)
 
-    def _fit_certified(self, X: Any, sensitive_features: Any, sample_weight: Any) -> Self:
+    def _fit_certified(self, X: Any, y: Any, sensitive_features: Any, sample_weight: Any) -> Self:
         """Set rows aside, fit a code with as many cells as these rows can certify, certify it once on them."""
         owner = type(self).__name__
         check_certified(owner, self.certified)
@@ -244,30 +244,23 @@ class FairEncoder(TableTransformer):
         inside = split_sensitive(batch, self.sensitive_columns, self.schema)
         secret = read_sensitive(batch, inside, sensitive_features)
         groups = describe_sensitive(secret, discrete=True).classes_of(secret).numpy()
-        seeds = Seeds(seed_from(self.random_state, owner))
-        order = seeds.child("certificate").numpy().permutation(len(batch))
-        aside, rest = np.sort(order[: int(SET_ASIDE * len(order))]), np.sort(order[int(SET_ASIDE * len(order)) :])
         training = Training() if self.training is None else self.training
-        kept = 1.0 - sum(getattr(training.completed(BalancedPartition.training), n) for n in ("validation", "held_out"))
-        sizes = np.bincount(groups[rest], minlength=int(groups.max()) + 1)
-        cells = cells_for(self.certified, (sizes * kept).astype(int).tolist(),
-                          np.bincount(groups[aside], minlength=len(sizes)).tolist(), self.confidence)  # fmt: skip
-        inner = clone(self).set_params(certified=None, architecture=BalancedPartition(n_cells=cells),
+        plan = plan_certificate(self.certified, groups, training, self.confidence,
+                                Seeds(seed_from(self.random_state, owner)))  # fmt: skip
+        code = BalancedPartition(n_cells=plan.cells, task_weight=self.target_weight)
+        inner = clone(self).set_params(certified=None, architecture=code,
                                        budget=_UNBOUNDED if self.budget is None else self.budget)  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CollapseWarning)  # a code of few records always collapses
-            inner.fit(_safe_indexing(X, rest), sensitive_features=secret.take(pa.array(rest)))
-        found = inner.certify(_safe_indexing(X, aside), sensitive_features=secret.take(pa.array(aside)),
-                              confidence=self.confidence, unseen_rows=True)  # fmt: skip
-        found = replace(found, evidence=f"{len(aside):,} rows that fit set aside and used for nothing else.")
-        if found.bound > self.certified:
-            message = (f"{len(aside):,} rows certify {found.rounded:.4f} for {cells} cells, not {self.certified:g}. "
-                       "Give more rows, or ask for a larger value.")  # fmt: skip
-            raise CertificateNotMet(message, found.bound)
+            inner.fit(_safe_indexing(X, plan.rest), None if y is None else _safe_indexing(y, plan.rest),
+                      sensitive_features=secret.take(pa.array(plan.rest)))  # fmt: skip
+        found = plan.check(inner.certify(_safe_indexing(X, plan.aside),
+                                         sensitive_features=secret.take(pa.array(plan.aside)),
+                                         confidence=self.confidence, unseen_rows=True))  # fmt: skip
         if self.budget is None:  # what was measured is the promise
             inner.distortion_ = replace(inner.distortion_, bound=inner.distortion_.upper)
         fitted = np.zeros(len(batch), dtype=bool)
-        fitted[rest] = inner.fitted_rows_
+        fitted[plan.rest] = inner.fitted_rows_
         parameters = self.get_params(deep=False)
         self.__dict__.update({name: value for name, value in inner.__dict__.items() if name not in parameters})
         self.certificate_: Certificate = found
@@ -463,60 +456,28 @@ class FairEncoder(TableTransformer):
         return fragment("Fitted encoder", text) + diagram
 
     def certify(
-        self, X: Any, *, sensitive_features: Any, y: Any = None, confidence: float = 0.95, unseen_rows: bool = False
-    ) -> Certificate:
+        self, X: Any, *, sensitive_features: Any, y: Any = None, y_values: Sequence[Any] | None = None,
+        clusters: Any = None, asymptotic: bool = False, confidence: float = 0.95, unseen_rows: bool = False,
+    ) -> Certificate:  # fmt: skip
         """Bound ΔDemP (with `y`, every ΔEO) of any predictor on this encoder's release, from rows it was not fitted on.
 
-        Only for finite releases. The channel of `Matrix` is known exactly, so only the rows are random; for `Partition`
-        one draw of each row is counted. Rows that equal fitted ones more often than by chance are rejected.
+        Only for finite releases. Where the exact probabilities of all records are known and soft (`Matrix`,
+        `Partition`), they are averaged, so that only the rows are random; otherwise one draw of each row is counted.
+        Rows that equal fitted ones more often than by chance are rejected.
+
+        y_values: all values that y can take; by default those that occur. clusters: the person of each row, if people
+        have several. asymptotic: a tighter bound that holds in the limit of many rows only; it counts draws.
         unseen_rows: assert that none of these rows was used in training, where that cannot be checked: for tables of
         few categories, or after loading from a file.
         """
         check_is_fitted(self, "veil_")
-        encoder, fitted = self.veil_.encoder, getattr(self, "_fitted_rows", None)
-        if encoder.alphabet is None:
-            raise InputError(
-                "Only a finite release can be certified: use architecture=fairveil.Matrix(n_cells=K) or "
-                "fairveil.Partition(n_cells=K) (fairveil fit --architecture matrix --cells K)."
-            )
-        passed = [column.name for column in self.veil_.schema.columns if column.role == "pass"]
-        if passed:
-            raise InputError(f"Columns with the role 'pass' ({', '.join(map(repr, passed))}) are released unseen: "
-                             "nothing can be certified of a release that holds them. Drop them.")  # fmt: skip
-        if fitted is None and not unseen_rows:
-            raise InputError("This encoder was read from a file, which holds no rows: it is unknown whether these "
-                             "were used in training. If they were not, pass unseen_rows=True.")  # fmt: skip
         table = self._read(X, reset=False)
         secret = read_columns(sensitive_features, "sensitive")
-        if secret.num_rows != len(table):
-            raise InputError(f"X has {len(table)} rows, sensitive_features {secret.num_rows}.")
-        rows = self.veil_.codec.encode_rows(table.arrow)
-        x = rows.x
-        if unseen_rows or fitted is None:
-            evidence = f"{len(table):,} rows; the caller states that none of them was used in training."
-        else:
-            evidence = fitted.refuse(rows.original)
-        names = [" & ".join(map(repr, value)) for value in self.veil_.sensitive.joint_values()]
-        transition, channel = None, encoder.channel()
-        if channel is not None:
-            exact = channel[0].double().numpy()
-            each = np.broadcast_to(exact, (len(names), *exact.shape[1:]))
-            transition = dict(zip(names, each, strict=True))
-        else:
-            # One draw, determined by these rows: the best of several draws could be picked, and would prove nothing.
-            source = draw_source(0, type(self).__name__, table, secret)
-            x = self.veil_.values(x, self.veil_.shown(len(table), secret), source)
-        groups = np.array(names)[self.veil_.sensitive.classes_of(secret).numpy()]
-        return certify_from(
-            encoder.cell_of(x).numpy(),
-            groups,
-            encoder.alphabet,
-            evidence,
-            names=names,
-            transition=transition,
-            given=None if y is None else np.asarray(y),
-            confidence=confidence,
-        )
+        fitted = getattr(self, "_fitted_rows", None)
+        return certify_veil(
+            self.veil_, table, secret, fitted, unseen_rows=unseen_rows, given=None if y is None else np.asarray(y),
+            given_values=y_values, clusters=clusters, asymptotic=asymptotic, confidence=confidence,
+        )  # fmt: skip
 
     def __getstate__(self) -> Any:
         """Without the hashes of the fitted rows, which stay in memory."""

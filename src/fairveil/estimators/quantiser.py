@@ -63,7 +63,7 @@ class Quantiser(TableTransformer):
         self.schema_: Schema = (self.schema or Schema.infer(table)).without_bins()
         rows = Codec(self.schema_).encode(table.arrow)
         seed, fewest = seed_from(self.random_state, "Quantiser"), int(self.min_rows_per_cell)
-        self.representatives_ = learn_cells(rows, self.schema_, int(self.n_cells), seed, fewest).numpy()
+        self.representatives_ = learn_cells(rows, self.schema_, int(self.n_cells), seed, fewest).records.numpy()
         self.n_cells_ = len(self.representatives_)
         return self
 

@@ -74,9 +74,21 @@ def sealed_certificate(certificate: Certificate, veil: str | Path) -> dict[str, 
 
 
 def certify_file(
-    source: str | Path, veil: str | Path, *, target: str | None, confidence: float, unseen_rows: bool
+    source: str | Path,
+    veil: str | Path,
+    *,
+    target: str | None,
+    target_values: Sequence[str] = (),
+    person: str | None = None,
+    asymptotic: bool = False,
+    confidence: float,
+    unseen_rows: bool,
 ) -> Certificate:
-    """Bound the unfairness of any predictor on a veil's release, from rows it was not fitted on."""
+    """Bound the unfairness of any predictor on a veil's release, from rows it was not fitted on.
+
+    target: Y, for equalized odds. target_values: all values of Y, as text; by default those that occur. person: the
+    column that identifies people, if they have several rows.
+    """
     encoder = open_veil(veil)
     if encoder.veil_.encoder.alphabet is None:
         raise InputError(f"{Path(veil).name} releases too many different records to be certified. Fit one with "
@@ -88,14 +100,17 @@ def certify_file(
     schema, sensitive = encoder.veil_.schema, encoder.veil_.sensitive
     names = [column.name for column in sensitive.columns]
     columns = [column.name for column in schema.columns if column.role != "drop"]
-    wanted = [*dict.fromkeys([*columns, *names, *([target] if target else [])])]
+    wanted = [*dict.fromkeys([*columns, *names, *(name for name in (target, person) if name)])]
     absent = [name for name in wanted if name not in file.names]
     if absent:
         raise InputError([f"{file.path.name} has no column {name!r}." for name in absent])
     held_as = {column.name: column.held_as for column in (*schema.columns, *sensitive.columns)}
     table = sample_rows(file, wanted, held_as, MOST_ROWS, seed=0).table
     y = None if target is None else table[target].to_numpy(zero_copy_only=False)
+    if y is not None and target_values:
+        y = y.astype(str)
     return encoder.certify(
-        table.select(columns), sensitive_features=table.select(names), y=y, confidence=confidence,
-        unseen_rows=unseen_rows,
+        table.select(columns), sensitive_features=table.select(names), y=y, y_values=list(target_values) or None,
+        clusters=None if person is None else table[person].to_pandas(), asymptotic=asymptotic,
+        confidence=confidence, unseen_rows=unseen_rows,
     )  # fmt: skip
