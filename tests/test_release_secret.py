@@ -11,7 +11,6 @@ from fairveil._utils.errors import InputError
 from fairveil._utils.randomness import KeyedStream, ReleaseSecret
 from fairveil.workflows import Options, open_table, open_veil, release_file, tables
 from fairveil.workflows.release import job as asking
-from fairveil.workflows.release import tables as streaming
 from fairveil.workflows.release.drawing import BatchKeys, Read, draw_batch, file_key
 from fairveil.workflows.release.job import Job
 from fairveil.workflows.release.ledger import Ledger
@@ -29,19 +28,10 @@ def release(place, target="out.parquet", **options):
     return release_file(place / "people.csv", place / "sex.veil", place / target, replace(QUIET, **options))
 
 
-def stopped(monkeypatch, place, after=5, **options):
+def stopped(interruption, place, after=5, **options):
     """A release that is interrupted before part `after`."""
-    draw = streaming._draw_part
-
-    def stop(*arguments):
-        if arguments[3] == after:
-            raise KeyboardInterrupt
-        draw(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(streaming, "_draw_part", stop)
-        with pytest.raises(KeyboardInterrupt):
-            release(place, **options)
+    with interruption(after):
+        release(place, **options)
 
 
 def secrets_in(place):
@@ -53,8 +43,8 @@ def test_it_is_destroyed_when_the_release_is_finished(place):
     assert not secrets_in(place)
 
 
-def test_it_lives_in_the_ledger_only_while_it_is_needed(place, monkeypatch):
-    stopped(monkeypatch, place)
+def test_it_lives_in_the_ledger_only_while_it_is_needed(place, interruption):
+    stopped(interruption, place)
     [path] = secrets_in(place)
     assert path.stat().st_mode & 0o077 == 0
     secret = path.read_bytes()
@@ -67,22 +57,22 @@ def test_it_lives_in_the_ledger_only_while_it_is_needed(place, monkeypatch):
     assert not secrets_in(place)
 
 
-def test_a_part_that_is_drawn_again_has_the_same_bytes(place, monkeypatch):
+def test_a_part_that_is_drawn_again_has_the_same_bytes(place, interruption):
     """As after a lost disk, or by a second worker: no row is ever drawn with other noise."""
-    stopped(monkeypatch, place)
+    stopped(interruption, place)
     work = place / ".out.parquet.unfinished"
     before = {path.name: path.read_bytes() for path in work.glob("part-*.arrow")}
     for name in ("part-00000001.arrow", "part-00000003.arrow"):
         (work / name).unlink()
-    stopped(monkeypatch, place, after=8, resume=True)
+    stopped(interruption, place, after=8, resume=True)
     assert len(before) >= 5
     assert {name: (work / name).read_bytes() for name in before} == before
 
 
-def test_a_new_start_draws_from_a_new_secret_and_destroys_the_old_one(place, monkeypatch):
-    stopped(monkeypatch, place)
+def test_a_new_start_draws_from_a_new_secret_and_destroys_the_old_one(place, interruption):
+    stopped(interruption, place)
     [old] = secrets_in(place)
-    stopped(monkeypatch, place)
+    stopped(interruption, place)
     [new] = secrets_in(place)
     assert old.name != new.name
 
@@ -94,8 +84,8 @@ def test_an_error_that_a_retry_cannot_fix_destroys_it(place):
     assert not secrets_in(place)
 
 
-def test_without_it_nothing_is_resumed(place, monkeypatch):
-    stopped(monkeypatch, place)
+def test_without_it_nothing_is_resumed(place, interruption):
+    stopped(interruption, place)
     secrets_in(place)[0].unlink()
     with pytest.raises(InputError, match="no longer holds the secret"):
         release(place, resume=True)
@@ -144,8 +134,8 @@ def test_a_seed_gives_the_same_file_with_any_number_of_workers(place, monkeypatc
     assert len(contents) == 1
 
 
-def test_the_plan_names_the_release_and_holds_no_secret(place, monkeypatch):
-    stopped(monkeypatch, place)
+def test_the_plan_names_the_release_and_holds_no_secret(place, interruption):
+    stopped(interruption, place)
     plan = json.loads((place / ".out.parquet.unfinished" / "plan.json").read_text())
     assert set(plan["private"]) == {"release"}
 
