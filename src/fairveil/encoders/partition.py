@@ -27,7 +27,7 @@ from fairveil.encoders.architecture import Architecture, Signature
 from fairveil.encoders.codebook import check_cells, learn_cells, learn_codebook, plain_rows, squared_distances
 from fairveil.encoders.heads import Noise
 from fairveil.encoders.matrix import Finite
-from fairveil.encoders.task_scores import task_directions
+from fairveil.encoders.scores import centred, shared_directions, task_directions
 from fairveil.encoders.warm_start import WarmStart
 from fairveil.objectives import Distortion
 from fairveil.objectives.distortion import slot_weights
@@ -37,7 +37,9 @@ _BORDER = 0.05
 #: Warm start: Sinkhorn iterations, rows per group, and bisection steps between zero potentials and those of transport.
 _SINKHORN_ROUNDS, _SINKHORN_ROWS, _HALVINGS = 200, 4000, 12
 #: Sinkhorn iterations of a balanced partition, whose shares must agree closely.
-_BALANCING_ROUNDS = 1000
+_BALANCING_ROUNDS = 5000
+#: Iterations end when all shares are this close to those wanted, as a share of these.
+_CLOSE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,17 @@ class Partition(Architecture):
 class BalancedPartition(Partition):
     """A partition that gives every group the same shares of its records, without a game: for certificates on demand.
 
-    The number of cells is the only trade-off: the fewer there are, the tighter a bound from the same rows. For known
-    tasks (`task_weight` above 0), rows are also told apart by linear scores of the tasks.
+    The number of cells is the only trade-off: the fewer there are, the tighter a bound from the same rows. They keep
+    linear scores of the known tasks (`target_weight` of the estimator), or of what the columns have in common.
+
+    Parameters
+    ----------
+    n_cells : int
+        Maximum number of records.
+    score_weight : float
+        The weight of squared differences of scores, relative to the distance. 0: cells only keep rows close.
+    codebook, directions, scores :
+        Learned in `fit`; leave them empty.
     """
 
     name: ClassVar[str] = "balanced_partition"
@@ -116,18 +127,20 @@ class BalancedPartition(Partition):
     }
 
     n_cells: int = 16
-    task_weight: float = 0.0
+    score_weight: float = 10.0
     directions: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     scores: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
 
     def fitted(self, rows: Rows, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
-        """With a codebook; its cells also differ in the scores of known tasks."""
-        if not rows.tasks or not self.task_weight:
+        """With a codebook, and scores that its cells keep."""
+        if not self.score_weight:
             return super().fitted(rows, schema, seeds)
         assert isinstance(schema, Schema)
-        directions = task_directions(rows, slot_weights(schema.layout), self.task_weight)
+        weights = slot_weights(schema.layout)
+        found = task_directions(rows, weights) if rows.tasks else shared_directions(rows, schema.layout, weights)
+        directions = found * math.sqrt(self.score_weight)
         cells = learn_cells(rows.x, schema, self.n_cells, seeds.number(), weight=rows.weight,
-                            scores=rows.x @ directions.T)  # fmt: skip
+                            scores=centred(rows.x @ directions.T, rows.sensitive))  # fmt: skip
         return replace(self, codebook=plain_rows(cells.records), directions=plain_rows(directions),
                        scores=plain_rows(cells.scores))  # fmt: skip
 
@@ -184,7 +197,10 @@ class PartitionEncoder(Finite):
         aim = wanted.cpu().double().log()
         found = torch.zeros_like(aim)
         for _ in range(rounds):
-            found += aim - (near + found).log_softmax(dim=1).logsumexp(dim=0) + math.log(len(rows))
+            step = aim - (near + found).log_softmax(dim=1).logsumexp(dim=0) + math.log(len(rows))
+            found += step
+            if step.abs().max() < _CLOSE:
+                break
         return (self.border * (found - found.mean())).to(rows)
 
     @torch.no_grad()
@@ -244,7 +260,11 @@ class BalancedPartitionEncoder(PartitionEncoder):
             self.unit = apart.fill_diagonal_(float("inf")).amin(dim=1).mean()
 
     def proximity(self, rows: Tensor) -> Tensor:
-        """The distance of each row from each cell, by distortion and by the scores of known tasks: (rows, cells)."""
+        """The distance of each row from each cell, by distortion and by scores: (rows, cells).
+
+        Scores are not centred here: for all rows of a group, that changes the distances by the same amounts, which are
+        part of the group's potentials.
+        """
         apart = self.distances(rows)
         return apart + squared_distances(rows @ self.directions.T, self.scores) if len(self.directions) else apart
 
@@ -256,10 +276,10 @@ class BalancedPartitionEncoder(PartitionEncoder):
         """Balance the groups on all training rows, whatever the budget."""
         train = start.train.unweighted()
         assert train.sensitive is not None
-        counts = [
-            torch.bincount(self.proximity(piece.x).argmin(dim=1), minlength=self.cells) for piece in train.pieces()
-        ]
-        shares = torch.stack(counts).sum(dim=0).clamp_min(1)
+        apart = self.distances(train.x)
+        if len(self.directions):
+            apart += squared_distances(centred(train.x @ self.directions.T, train.sensitive), self.scores)
+        shares = torch.bincount(apart.argmin(dim=1), minlength=self.cells).clamp_min(1)
         group = train.sensitive.argmax(dim=1)
         with progress(self.potentials.shape[1], "Balancing", start.show_progress) as report:
             for number in range(self.potentials.shape[1]):

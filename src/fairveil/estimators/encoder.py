@@ -111,8 +111,8 @@ class FairEncoder(TableTransformer):
     certified : float, optional
         Upper bound on ΔDemP of any predictor, to be certified on rows that `fit` sets aside, with `confidence`. The
         encoder is then a `BalancedPartition` (S must be seen) with as many cells as these rows can certify. With
-        `target_weight`, cells also keep the task `y`: the weight is the variance of its score relative to that of all
-        columns; about 3 is a good value for a single task.
+        `target_weight`, the cells keep the task `y`: the weight is that of squared differences of a linear score of it,
+        and 10 is a good value.
     sensitive_columns : list of names or positions, optional
         Sensitive columns inside X, instead of `sensitive_features`; they are not released.
     schema : Schema, optional
@@ -247,7 +247,9 @@ class FairEncoder(TableTransformer):
         training = Training() if self.training is None else self.training
         plan = plan_certificate(self.certified, groups, training, self.confidence,
                                 Seeds(seed_from(self.random_state, owner)))  # fmt: skip
-        code = BalancedPartition(n_cells=plan.cells, task_weight=self.target_weight)
+        code = BalancedPartition(n_cells=plan.cells)
+        if self.target_weight:
+            code = replace(code, score_weight=self.target_weight)
         inner = clone(self).set_params(certified=None, architecture=code,
                                        budget=_UNBOUNDED if self.budget is None else self.budget)  # fmt: skip
         with warnings.catch_warnings():
