@@ -153,7 +153,7 @@ class Location:
         try:
             yield
         except FileNotFoundError:
-            raise StoreError(f"There is no file {self.shown}.") from None
+            raise StoreError(f"{self.shown} does not exist.") from None
         except Exception as error:
             raise StoreError(f"{self.shown} cannot be {what} ({type(error).__name__}). Check the path, the "
                              "credentials in your environment and the connection.") from None  # fmt: skip

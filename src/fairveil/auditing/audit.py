@@ -97,7 +97,7 @@ def audit(
         rows are a second figure. An encoder may hide S better in the rows it was fitted on, and attackers that learn
         from these find too little. With `split`, the parts are kept and the result says what they are.
     clusters : array, optional
-        The person to whom each row belongs, if people have several rows: all rows of a person are in the same part,
+        The person of each row, if people have several rows: all rows of a person are in the same part,
         attackers see how these rows differ, and intervals are wider accordingly. Without it, the result warns if rows
         repeat in a way that independent rows do not.
     sample_weight : array, optional

@@ -8,7 +8,7 @@ from fairveil.auditing.model import Array, loss_of
 from fairveil.auditing.protocol import Attempt
 from fairveil.auditing.scoring import Truth
 
-#: Attackers are added one at a time, also repeatedly, at most this often.
+#: The maximum number of attackers in a blend; they are added one at a time, and one may be added repeatedly.
 _MOST_STEPS = 12
 #: The smallest probability that enters a logarithm.
 _LEAST = 1e-6

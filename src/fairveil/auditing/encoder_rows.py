@@ -101,7 +101,7 @@ def divide(
 def _within(
     chosen: Positions, strata: NDArray[np.float64] | None, most: int, seed: int, people: NDArray[np.int64] | None
 ) -> Parts | None:
-    """A random split of these rows; None if a group is too small for one."""
+    """A random split of these rows; None if a group has too few rows for a split."""
     try:
         own = split_rows(None, None if strata is None else strata[chosen], len(chosen), most, seed,
                          None if people is None else people[chosen])  # fmt: skip

@@ -86,7 +86,7 @@ def known_people(
     names: Sequence[str] | None, released: Released, original: Released | None, secrets: Sequence[str],
     whole_release: Iterable[Any] | None = None,
 ) -> KnownPeople | None:  # fmt: skip
-    """The people of a table and the rows that match them; None if there is no original table, or no usable column.
+    """The known facts of each person and the matching rows; None without an original table or a usable column.
 
     names: the columns that the attacker knows; chosen by `default_facts` if None. whole_release: all rows of the
     release, in batches, if `released` is a sample of them.
