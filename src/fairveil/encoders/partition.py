@@ -27,7 +27,7 @@ from fairveil.encoders.architecture import Architecture, Signature
 from fairveil.encoders.codebook import check_cells, learn_cells, learn_codebook, plain_rows, squared_distances
 from fairveil.encoders.heads import Noise
 from fairveil.encoders.matrix import Finite
-from fairveil.encoders.scores import centred, shared_directions, task_directions
+from fairveil.encoders.scores import centred, level_off, scores_of, shared_directions, task_directions
 from fairveil.encoders.warm_start import WarmStart
 from fairveil.objectives import Distortion
 from fairveil.objectives.distortion import slot_weights
@@ -138,11 +138,11 @@ class BalancedPartition(Partition):
         assert isinstance(schema, Schema)
         weights = slot_weights(schema.layout)
         found = task_directions(rows, weights) if rows.tasks else shared_directions(rows, schema.layout, weights)
-        directions = found * math.sqrt(self.score_weight)
+        directions, heights = level_off(found * math.sqrt(self.score_weight), rows)
         cells = learn_cells(rows.x, schema, self.n_cells, seeds.number(), weight=rows.weight,
-                            scores=centred(rows.x @ directions.T, rows.sensitive))  # fmt: skip
+                            scores=centred(scores_of(rows.x, directions, heights), rows.sensitive))  # fmt: skip
         return replace(self, codebook=plain_rows(cells.records), directions=plain_rows(directions),
-                       scores=plain_rows(cells.scores))  # fmt: skip
+                       scores=plain_rows(torch.cat([heights[None], cells.scores])))  # fmt: skip
 
     def build(self, signature: Signature, members: int) -> "BalancedPartitionEncoder":
         """The potentials."""
@@ -245,19 +245,21 @@ class BalancedPartitionEncoder(PartitionEncoder):
 
     directions: Tensor
     scores: Tensor
+    heights: Tensor
 
     def __init__(self, architecture: BalancedPartition, signature: Signature, members: int) -> None:
         super().__init__(architecture, signature, members)
         directions, scores = (torch.tensor(each, dtype=torch.float32) for each in
                               (architecture.directions, architecture.scores))  # fmt: skip
-        if len(directions) and (directions.shape[1] != self.layout.width
-                                or scores.shape != (self.cells, len(directions))):  # fmt: skip
+        if len(directions) and (directions.shape[1] != self.layout.width + 1
+                                or scores.shape != (self.cells + 1, len(directions))):  # fmt: skip
             raise ValueError("the scores of its cells do not match its columns")  # read from a crafted file
         self.register_buffer("directions", directions, persistent=False)
-        self.register_buffer("scores", scores, persistent=False)
+        self.register_buffer("scores", scores[1:], persistent=False)
+        self.register_buffer("heights", scores[:1], persistent=False)
         if len(directions):
-            apart = self.distances(self.table) + squared_distances(scores, scores)
-            self.unit = apart.fill_diagonal_(float("inf")).amin(dim=1).mean()
+            apart = self.distances(self.table) + squared_distances(self.scores, self.scores)
+            self.unit = apart.fill_diagonal_(float("inf")).amin(dim=1).median()
 
     def proximity(self, rows: Tensor) -> Tensor:
         """The distance of each row from each cell, by distortion and by scores: (rows, cells).
@@ -265,8 +267,13 @@ class BalancedPartitionEncoder(PartitionEncoder):
         Scores are not centred here: for all rows of a group, that changes the distances by the same amounts, which are
         part of the group's potentials.
         """
-        apart = self.distances(rows)
-        return apart + squared_distances(rows @ self.directions.T, self.scores) if len(self.directions) else apart
+        return self.distances(rows) + (
+            squared_distances(self.scores_of(rows), self.scores) if len(self.scores) else 0.0
+        )
+
+    def scores_of(self, rows: Tensor) -> Tensor:
+        """The scores that the cells keep: (rows, scores)."""
+        return scores_of(rows, self.directions, self.heights)
 
     def probabilities(self, rows: Tensor, sensitive: Tensor | None) -> None:
         """Nearly all are 0 or 1: for draws there is a tighter bound."""
@@ -277,8 +284,8 @@ class BalancedPartitionEncoder(PartitionEncoder):
         train = start.train.unweighted()
         assert train.sensitive is not None
         apart = self.distances(train.x)
-        if len(self.directions):
-            apart += squared_distances(centred(train.x @ self.directions.T, train.sensitive), self.scores)
+        if len(self.scores):
+            apart += squared_distances(centred(self.scores_of(train.x), train.sensitive), self.scores)
         shares = torch.bincount(apart.argmin(dim=1), minlength=self.cells).clamp_min(1)
         group = train.sensitive.argmax(dim=1)
         with progress(self.potentials.shape[1], "Balancing", start.show_progress) as report:

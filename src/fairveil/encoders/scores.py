@@ -1,4 +1,4 @@
-"""Linear scores of rows: what a code of few cells should keep.
+"""Scores of rows, nearly linear: what a code of few cells should keep.
 
 A code of few cells that only keeps rows close spends its cells on whatever varies most. Scores direct it: of known
 tasks, or, if none is known, of what the columns have in common. A task that nobody named is likely to depend on that,
@@ -25,14 +25,16 @@ _ROUNDS = 300
 _PENALTY = 1.5e-3
 #: The number of shared scores.
 _SHARED = 3
+#: Scores level off at this many standard deviations: a few extreme rows must not have most of the cells.
+_FLAT = 2.0
 
 
 def task_directions(rows: Rows, weights: Tensor) -> Tensor:
-    """Directions of all tasks of these rows, (scores, width): the scores of a row are its products with them.
+    """Directions of all tasks of these rows, (scores, width), in which they are predicted from the row and S (so that
+    a score does not stand for S).
 
-    weights: of the slots in the distance. Within groups, the scores of all tasks together vary as much as all columns
-    do in the distance; tasks have equal shares. They are predicted from the row and S, so that a score does not stand
-    for S.
+    weights: of the slots in the distance. Within groups, the products of rows with all directions together vary as much
+    as all columns do in the distance; tasks have equal shares.
     """
     x = rows.x.double().numpy()
     inputs = x if rows.sensitive is None else np.concatenate([x, rows.sensitive.double().numpy()], axis=1)
@@ -65,6 +67,18 @@ def shared_directions(rows: Rows, layout: Layout, weights: Tensor) -> Tensor:
     _, directions = torch.linalg.eigh(coefficients.T @ second @ coefficients)
     found: Tensor = (coefficients @ directions[:, -_SHARED:]).T * root
     return found.float()
+
+
+def level_off(directions: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+    """Directions with a constant as last number, (scores, width + 1), and the height of each score, (scores,)."""
+    products = rows.x @ directions.T
+    middle, height = products.mean(dim=0), _FLAT * products.std(dim=0).clamp_min(1e-6)
+    return torch.cat([directions, -middle[:, None]], dim=1) / height[:, None], height
+
+
+def scores_of(rows: Tensor, directions: Tensor, heights: Tensor) -> Tensor:
+    """Scores that level off at both ends: (rows, scores)."""
+    return heights * torch.tanh(rows @ directions[:, :-1].T + directions[:, -1])
 
 
 def centred(scores: Tensor, sensitive: Tensor | None) -> Tensor:
