@@ -15,6 +15,8 @@ from fairveil.matching.shares import Floats, Ints, shuffled
 #: Larger blocks would no longer consist of similar rows. Without a bound to certify, groups so small that they would
 #: need larger ones are spread as far as they reach.
 _LARGEST = 200
+#: Rows of an exact matching. On UCI Adult 800 cost 0.6 % less and take three times as long.
+_SOLVED = 400
 
 
 def block_count(sizes: Ints, names: list[str], certified: float | None) -> int:
@@ -67,7 +69,7 @@ def form_blocks(points: Points, groups: Ints, count: int, source: ByteSource) ->
         if len(rows):
             # Repeated in full before any center is used once more.
             places = np.resize(shuffled(centers, source), len(rows))
-            rows, places = match(points, rows, places, source)
+            rows, places = match(points, rows, places, source, block_rows=_SOLVED)
             block[rows] = block[places]
     return block
 

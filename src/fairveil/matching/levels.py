@@ -6,8 +6,6 @@ so are closely associated ones, such as marital status and relationship: apart, 
 occur.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from fairveil.data.schema import Schema
@@ -15,8 +13,8 @@ from fairveil.matching.shares import Floats, Ints
 
 #: Two columns are closely associated if their mutual information is this share of the smaller entropy.
 _CLOSE = 0.3
-#: Intervals of about equal size of a number.
-_INTERVALS = 12
+#: Intervals of about equal size of a number, and rows that a category needs to be compared.
+_INTERVALS, _FEWEST = 12, 20
 
 
 def find_levels(schema: Schema, codes: dict[str, Ints]) -> list[list[str]]:
@@ -46,8 +44,14 @@ def _merge(level: dict[str, int], one: str, other: str) -> None:
             level[name] = kept
 
 
-def small_codes(values: Ints) -> Ints:
-    """At most `_INTERVALS` intervals of about equal size, for ordered codes with more values."""
+def small_codes(values: Ints, *, ordered: bool) -> Ints:
+    """Codes of few values: of ordered ones, intervals of about equal size; of others, those of few rows become one.
+
+    Every value of an identifier would tell every other column, by chance.
+    """
+    if not ordered:
+        counts = np.bincount(values)
+        return np.where(counts[values] >= _FEWEST, values, len(counts))
     if len(np.unique(values)) <= _INTERVALS:
         return values
     cuts = np.unique(np.quantile(values, np.linspace(0, 1, _INTERVALS + 1)[1:-1]))
@@ -69,8 +73,3 @@ def _entropy(counts: Floats) -> float:
     total = counts.sum()
     shares = counts / total
     return float(-(shares * np.log(shares)).sum() + (len(counts) - 1) / (2 * total))
-
-
-def described(levels: Sequence[Sequence[str]]) -> str:
-    """The levels, for messages."""
-    return "; ".join(", ".join(level) for level in levels)

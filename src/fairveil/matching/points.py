@@ -25,7 +25,7 @@ _ROWS_OF_COMPONENTS, _FOLDS = 20_000, 5
 #: The most frequent classes of a target whose scores are kept.
 _CLASSES = 8
 #: Points of a grid of ranks, and coordinates that represent a rank.
-_RANK_GRID, _RANK_COORDINATES = 65, 6
+_RANK_GRID, _RANK_COORDINATES = 65, 10
 
 
 def record_points(batch: Batch) -> Points:
@@ -48,8 +48,10 @@ def rank_points(layout: Layout, x: Tensor) -> tuple[Points, Points]:
     scale, weights = RankScale.of(layout), slot_weights(layout)
     grouped = (x * weights.sqrt())[:, : layout.group_width].numpy()
     used, kept = (weights[: layout.group_width] > 0).numpy(), layout.kept
-    ranks = scale.ranks(x[:, layout.continuous]).numpy()
-    of_ranks = [np.sqrt(unit / 2) * _rank_coordinates(ranks[:, i]) for i, unit in enumerate(scale.unit.tolist())]
+    of_ranks: list[Points] = []
+    if len(scale.unit):
+        ranks = scale.ranks(x[:, layout.continuous]).numpy()
+        of_ranks = [np.sqrt(unit / 2) * _rank_coordinates(ranks[:, i]) for i, unit in enumerate(scale.unit.tolist())]
     numbers = x[:, layout.continuous].numpy()[:, kept[layout.group_width :]]
     inside = kept[: layout.group_width]
     encoded = np.hstack([grouped[:, used & ~inside], *of_ranks], dtype=np.float32)

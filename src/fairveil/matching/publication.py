@@ -234,8 +234,7 @@ def _codes(layout: Layout, encoded: EncodedRows) -> dict[str, Ints]:
     """Categories and bins as small whole numbers."""
     columns = zip(layout.groups, encoded.codes.T, strict=False)
     step = max(1, len(encoded.codes) // _CHUNK)
-    return {group.column.name: code[::step] if group.number is None else small_codes(code[::step])
-            for group, code in columns}  # fmt: skip
+    return {group.column.name: small_codes(code[::step], ordered=group.number is not None) for group, code in columns}
 
 
 def _drawn(run: _Run, blocks: _Blocks, moves: NDArray[np.bool_], step: Callable[[str], None]) -> Published:
