@@ -10,7 +10,7 @@ python benchmarks/exchange.py speed     one million rows: representation and pub
 
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -187,22 +187,22 @@ def publication() -> None:
     show("Case I, publications, test rows (distortion by ranks)", rows, ["task known", "budget"])
 
 
-def speed() -> None:
+def speed(number: int = 1_000_000, purposes: Sequence[str] = ("publication", "representation")) -> None:
     """Adult repeated to one million rows, with new draws of its numbers."""
     x, s, _, _ = everything("I")
     rng = np.random.default_rng(0)
-    rows = rng.integers(len(x), size=1_000_000)
+    rows = rng.integers(len(x), size=number)
     many = x.iloc[rows].reset_index(drop=True)
     for name in many.select_dtypes("number"):
         many[name] = many[name] * rng.uniform(0.98, 1.02, len(many))
-    for purpose in ("publication", "representation"):
+    for purpose in purposes:
         started, used = time.monotonic(), time.process_time()
         certified = 0.0 if purpose == "representation" else 0.05
         _, certificate = fv.exchange(
             many, sensitive_features=s.iloc[rows], purpose=purpose, certified=certified, random_state=0
         )
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(f"\n## One million rows, {purpose}: {time.monotonic() - started:.0f} s, processor time "
+        print(f"\n## {number:,} rows, {purpose}: {time.monotonic() - started:.0f} s, processor time "
               f"{time.process_time() - used:.0f} s, peak memory so far {peak:.2f} GiB. {certificate.evidence}",
               flush=True)  # fmt: skip
 
