@@ -74,8 +74,8 @@ def test_an_encrypted_zip(place, run):
         DEEP,
         "[]",
         "{}",
-        '{"format": "fairveil-card-3"}',
-        '{"format": "fairveil-card-3", "release": 3}',
+        '{"format": "fairveil-card-4"}',
+        '{"format": "fairveil-card-4", "release": 3}',
         "\xff\xfe",
     ],
 )

@@ -218,8 +218,21 @@ def frontier(
 @app.command()
 def release(
     file: Annotated[str, typer.Argument(help="A CSV or Parquet file, a folder or pattern of them, or images.")],
-    veil: Annotated[Path, typer.Option(help="The veil written by fit.")],
     output: Annotated[str, typer.Option("--output", "-o", help="The output: .csv, .parquet, or a new folder.")],
+    veil: Annotated[Path | None, typer.Option(help="The veil written by fit.")] = None,
+    by: Annotated[
+        str, typer.Option(help="How: veil, or matching (rows exchange values with similar rows; needs --schema).")
+    ] = "veil",
+    schema: Annotated[
+        Path | None, typer.Option(help="For --by matching: a schema as inspect writes it, with the roles decided.")
+    ] = None,
+    certified: Annotated[
+        float | None,
+        typer.Option(help="For --by matching: bound on ΔDemP of any predictor; 0.05 by default, none with --budget."),
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="For --by matching: bound on the mean distortion of these rows.")
+    ] = None,
     labels: Labels = None,
     keep_order: Annotated[
         bool, typer.Option("--keep-order", help="Do not shuffle rows; their order may reveal S.")
@@ -259,6 +272,8 @@ def release(
     """Write a censored copy of a file: valid values, shuffled rows, no metadata; with its card.
 
     Example: `fairveil release adult.csv --veil sex.veil -o censored.csv`
+
+    Without a veil, if all rows are in the file: `fairveil release adult.csv --by matching --schema s.yaml -o new.csv`
     """
     chosen = workflows.Options(
         keep_order=keep_order, again=again, resume=resume, seed=reproducible_insecure, memory=memory, workers=workers,
@@ -266,19 +281,27 @@ def release(
         unverified=unverified, known=tuple(known or ()), keep_secret=keep_secret, engine=engine, address=address,
         scratch=scratch,
     )  # fmt: skip
-    if require_signature is not None:
-        check_signature(veil, require_signature)
+    secret_owner = _owner(by, veil, schema, certified, budget)
+    if by == "matching":
+        _refuse_options(chosen, {"--labels": labels is not None, "--require-signature": require_signature is not None})
+    elif require_signature is not None:
+        check_signature(secret_owner, require_signature)
     if keep_order:
         typer.echo("Warning: rows keep their order. If the input is sorted, that alone may reveal S.", err=True)
     if reproducible_insecure is not None:
         typer.echo("Warning: the noise is drawn from a known seed. Anyone who knows the seed can undo it.",
                    err=True)  # fmt: skip
-    card = workflows.release_file(file, veil, output, chosen, labels)
+    if by == "matching":
+        limit = 0.05 if certified is None and budget is None else certified
+        card = workflows.release_by_matching(file, secret_owner, output, chosen, certified=limit, budget=budget)
+    else:
+        card = workflows.release_file(file, secret_owner, output, chosen, labels)
     if as_json:
         show_json(card)
         return
     total = card["distortion"]["total"]
-    shown = "" if total is None else f", distortion {total:.4g} (budget {card['veil']['budget']})"
+    limit = card["veil"]["budget"]
+    shown = "" if total is None else f", distortion {total:.4g} (budget {'none' if limit is None else limit})"
     typer.echo(
         f"Wrote {output}: {card['release']['rows']:,} rows{shown}. "
         f"Its card: {workflows.card_path(Path(output)).name} and .md."
@@ -287,7 +310,41 @@ def release(
         typer.echo(f"Warning: {text}", err=True)
     if card["earlier_releases"]["together"]:
         typer.echo(f"Together with earlier releases: {card['earlier_releases']['together']['text']}")
-    typer.echo(f"Keep {veil.name}.ledger private: it records which row is which.")
+    if by == "matching":
+        typer.echo(printable(card["certificate"]["text"]))
+    typer.echo(f"Keep {secret_owner.name}.ledger private: it records which row is which.")
+
+
+def _owner(by: str, veil: Path | None, schema: Path | None, certified: float | None, budget: float | None) -> Path:
+    """The file that a release is made with, next to which its ledger lies: the veil, or the schema for matching."""
+    if by not in ("veil", "matching"):
+        raise InputError("--by must be veil or matching.")
+    if by == "matching":
+        if schema is None:
+            raise InputError("--by matching needs --schema: run fairveil inspect FILE -s S -o schema.yaml, and decide.")
+        if veil is not None:
+            raise InputError("--by matching uses no veil: omit --veil.")
+        return schema
+    if veil is None:
+        raise InputError("Name the veil with --veil, or release by matching: --by matching --schema schema.yaml.")
+    given = {"--schema": schema, "--certified": certified, "--budget": budget}
+    named = [name for name, value in given.items() if value is not None]
+    if named:
+        raise InputError(f"{', '.join(named)} belong to --by matching. A veil has its own schema and budget.")
+    return veil
+
+
+def _refuse_options(chosen: "workflows.Options", more: dict[str, bool]) -> None:
+    """Reject options that have no meaning for a release by matching, which is made in one piece."""
+    given = {
+        "--keep-order": chosen.keep_order, "--resume": chosen.resume, "--person": chosen.person is not None,
+        "--unverified": chosen.unverified, "--engine": chosen.engine != "local",
+        "--address": chosen.address is not None, "--scratch": chosen.scratch is not None,
+        "--workers": chosen.workers != 0, **more,
+    }  # fmt: skip
+    named = [name for name, is_given in given.items() if is_given]
+    if named:
+        raise InputError(f"--by matching does not take {', '.join(named)}.")
 
 
 def _frontier_table(points: "pd.DataFrame", targets: Sequence[str]) -> Table:

@@ -1,4 +1,8 @@
-"""`exchange`: rows that are at hand exchange whole records, so that no predictor can tell their groups apart.
+"""`exchange`: rows that are at hand exchange values, so that no predictor can tell their groups apart.
+
+There are two readings, because they promise different things. For a *publication*, a file that is handed on, see
+`fairveil.matching.publication`. For a *representation*, each row keeps its place and its other columns and gets a
+censored record: whole records are exchanged.
 
 A share of the rows of every group takes the record of a row of another group, chosen by optimal matchings so that
 records change little, and gives its own record away. Which rows take part, and which group each of them receives a
@@ -13,23 +17,26 @@ between the groups is at most k. The rows that cost most to exchange stay.
 import math
 from collections.abc import Callable
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from fairveil._utils.errors import BudgetNotMet, InputError, must_be
 from fairveil._utils.progress import progress
 from fairveil._utils.randomness import ByteSource
 from fairveil.auditing.certificate import Certificate
 from fairveil.auditing.inputs import read_clusters, read_targets
-from fairveil.data.batch import Batch
-from fairveil.data.frames import read_columns, read_table
+from fairveil.data.batch import Batch, check_types
+from fairveil.data.frames import Table, read_columns, read_table
 from fairveil.data.images import Images, is_images, read_image_batch
+from fairveil.data.schema import Schema
 from fairveil.data.sensitive import describe_sensitive
 from fairveil.estimators.inputs import draw_source, seed_from
 from fairveil.matching.pairs import Points, match, pair_costs
 from fairveil.matching.points import record_points, target_points
+from fairveil.matching.publication import People, Published, number_of_chunks, publish
 from fairveil.matching.shares import Floats, Ints, assign, exchange_counts, shuffled
 
 #: Rounds of the matching that estimates what an exchange of each row costs.
@@ -38,34 +45,47 @@ _TRIAL_ROUNDS = 3
 _WITHIN, _ATTEMPTS = 0.98, 5
 _FEWEST_ROWS = 2
 
+Purpose = Literal["representation", "publication"]
+
 
 def exchange(
     X: Any,
     *,
     sensitive_features: Any,
+    purpose: Purpose = "representation",
     certified: float | None = 0.05,
     budget: float | None = None,
     targets: Any = None,
     target_weight: float = 1000.0,
     within: Any = None,
+    schema: Schema | None = None,
     random_state: Any = None,
     verbose: bool = True,
 ) -> tuple[Any, Certificate]:
-    """Exchange whole records between rows of different groups of S; no training, for rows that are at hand.
+    """Exchange values between rows of different groups of S; no training, for rows that are at hand.
 
     Parameters
     ----------
     X : table, array or images
-        All columns are exchanged together. Columns that must stay with their row (an identifier, a label) belong
-        elsewhere.
+        All columns are exchanged. Columns that must stay with their row (an identifier, a label) belong elsewhere, or
+        have the role `keep` or `pass` in the schema of a publication.
     sensitive_features : array or table
         S: one or several columns; groups are the combinations that occur; numbers are cut into ranges.
+    purpose : {"representation", "publication"}
+        "representation": whole records are exchanged, for models that predict from each row's record. The set of
+        records stays as it was, so whoever recognises a person by some columns still finds the true record.
+        "publication": for a file that is handed on. Levels of columns are exchanged independently within blocks of
+        similar rows, and numbers are drawn anew within their bins; whoever recognises a person by some columns finds
+        the others of a random row of its block. This is data swapping (Dalenius and Reiss, 1982; Fienberg and McIntyre,
+        2004) such that the released row is independent of S. Tables only.
     certified : float, optional
-        Upper bound on ΔDemP of any predictor, from 0 (every row may be exchanged) up to 1: this share of the rows of
-        each group keeps its record, those that would cost most to exchange. None with a budget: as few as it allows.
+        Upper bound on ΔDemP of any predictor, from 0 up to 1. Representation: this share of the rows of each group
+        keeps its record, those that would cost most to exchange; None with a budget: as few as it allows. Publication:
+        blocks are as large as the bound needs; rows keep their values only if the budget requires it.
     budget : float, optional
-        Upper bound on the mean distortion of these rows: changed categories plus squared changes of the numbers in
-        standard deviations.
+        Upper bound on the mean distortion of these rows; it holds exactly. Representation: changed categories plus
+        squared changes of the numbers in standard deviations. Publication: the default distortion of `FairEncoder`,
+        changed categories plus distances between the ranks of numbers, on the values as released.
     targets : mapping, frame or series, optional
         Known tasks. Matchings then also keep each row's rank, within its group, by a cross-fitted prediction of the
         target. A missing label is predicted.
@@ -74,6 +94,8 @@ def exchange(
     within : array, optional
         Rows exchange records only with rows of the same value: the splits of a data set, or Y for equalized odds. The
         bound then holds within every value.
+    schema : Schema, optional
+        For a publication: roles, ranges, bins and dependencies of the columns; inferred by default.
     random_state : int, numpy generator or None
         As for `FairEncoder`: with an int, the same table gets the same draw; with None, draws come from the operating
         system.
@@ -83,11 +105,11 @@ def exchange(
     Returns
     -------
     X_r : like X
-        The record that each row receives. Row i is still the row of the same person.
+        What each row receives. Row i is still the row of the same person, so that it can be audited and joined with
+        other columns: shuffle a publication before you hand it on, as `fairveil release --by matching` does.
     Certificate
         Of kind "construction". It is about predictions made for these rows from X_r, in expectation over the draw. It
-        says nothing about a person who is recognised by other columns. The set of records is unchanged, so a file of
-        these records without their owners is no more private than the original.
+        says nothing about a person who is recognised by other columns.
 
     Raises
     ------
@@ -99,13 +121,9 @@ def exchange(
     >>> certificate.bound, sorted(X_r["b"]) == sorted(X["b"])
     (0.0, True)
     """
-    if certified is None and budget is None:
-        raise InputError("exchange needs an upper bound: certified=, budget=, or both.")
-    for name, value, most in (("certified", certified, 1.0), ("budget", budget, math.inf)):
-        if value is not None and not (_is_number(value) and 0.0 <= value < most):
-            raise InputError(
-                must_be("exchange", name, "None, or a number of at least 0" + " and below 1" * (most < 2), value)
-            )
+    if purpose not in ("representation", "publication"):
+        raise InputError(must_be("exchange", "purpose", "'representation' or 'publication'", purpose))
+    check_limits(certified, budget)
     if not (_is_number(target_weight) and 0.0 <= target_weight < math.inf):
         raise InputError(must_be("exchange", "target_weight", "a finite number of at least 0", target_weight))
     batch: Batch = read_image_batch(X) if is_images(X) else read_table(X)
@@ -122,6 +140,14 @@ def exchange(
     parts = read_clusters(within, len(batch)) if within is not None else np.zeros(len(batch), dtype=np.int64)
     assert parts is not None
     source = draw_source(random_state, "exchange", batch, secret)
+    if purpose == "publication":
+        people = People(groups, parts, names)
+        weigh = _weigher(targets, target_weight, len(batch), seed_from(random_state, "exchange"))
+        return _publication(
+            batch, schema, people, certified, budget, weigh, source, conditional=within is not None, verbose=verbose
+        )
+    if schema is not None:
+        raise InputError("exchange uses a schema for purpose='publication' only: records are exchanged as they are.")
     points = record_points(batch)
     placed = _with_targets(points, targets, target_weight, groups, parts, seed_from(random_state, "exchange"))
     with progress(_steps(parts, budget), "Exchange", verbose) as report:
@@ -140,6 +166,57 @@ def exchange(
     )
 
 
+def check_limits(certified: float | None, budget: float | None) -> None:
+    """Reject limits that are not numbers, or none at all."""
+    if certified is None and budget is None:
+        raise InputError("exchange needs an upper bound: certified=, budget=, or both.")
+    for name, value, most in (("certified", certified, 1.0), ("budget", budget, math.inf)):
+        if value is not None and not (_is_number(value) and 0.0 <= value < most):
+            raise InputError(
+                must_be("exchange", name, "None, or a number of at least 0" + " and below 1" * (most < 2), value)
+            )
+
+
+def _publication(
+    batch: Batch, schema: Schema | None, people: People, certified: float | None, budget: float | None,
+    weigh: Callable[[Points, Ints, Ints], Points] | None, source: ByteSource, *, conditional: bool, verbose: bool,
+) -> tuple[Any, Certificate]:  # fmt: skip
+    if not isinstance(batch, Table):
+        raise InputError("purpose='publication' exchanges columns, and images have none. Use a veil.")
+    schema = schema or Schema.infer(batch)
+    check_types(batch, schema)
+    chunks = number_of_chunks(people.parts)
+    with progress(chunks * (2 if budget is None else 4), "Exchange", verbose) as report:
+        done = 0
+
+        def step(note: str) -> None:
+            nonlocal done
+            done += 1
+            report(done, note)
+
+        found = publish(
+            batch.content, schema, people, certified=certified, budget=budget, source=source, target_points=weigh,
+            step=step,
+        )  # fmt: skip
+    return batch.like_origin(found.rows), publication_certificate(found, people, conditional=conditional)
+
+
+def _weigher(
+    targets: Any, weight: float, rows: int, seed: int
+) -> Callable[[Points, Ints, Ints], Points] | None:  # fmt: skip
+    """Coordinates of known targets for the rows of a chunk; None without targets."""
+    columns = _target_columns(targets, rows)
+    if not columns:
+        return None
+
+    def of_chunk(points: Points, groups: Ints, chosen: Ints) -> Points:
+        one = np.zeros(len(chosen), dtype=np.int64)
+        ranks = [target_points(column.take(pa.array(chosen)), points, groups, one, seed) for column in columns.values()]
+        return np.asarray(math.sqrt(weight) * np.hstack(ranks), dtype=np.float32)
+
+    return of_chunk
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
@@ -154,12 +231,17 @@ def _released(batch: Batch, record: Ints) -> Any:
 
 def _with_targets(points: Points, targets: Any, weight: float, groups: Ints, parts: Ints, seed: int) -> Points:
     """Points with the ranks of the targets' predictions, scaled by the root of the weight."""
-    columns = read_targets(targets, "target")
-    short = [name for name, column in columns.items() if len(column) != len(points)]
-    if short:
-        raise InputError([f"X has {len(points)} rows, the target {name!r} {len(columns[name])}." for name in short])
+    columns = _target_columns(targets, len(points))
     ranks = [target_points(column, points, groups, parts, seed) for column in columns.values()]
     return np.column_stack([points, *(math.sqrt(weight) * rank for rank in ranks)]).astype(np.float32)
+
+
+def _target_columns(targets: Any, rows: int) -> dict[str, pa.ChunkedArray]:
+    columns = read_targets(targets, "target")
+    short = [name for name, column in columns.items() if len(column) != rows]
+    if short:
+        raise InputError([f"X has {rows} rows, the target {name!r} {len(columns[name])}." for name in short])
+    return columns
 
 
 def _steps(parts: Ints, budget: float | None) -> int:
@@ -265,27 +347,47 @@ def _certificate(
     kept: np.ndarray, groups: Ints, parts: Ints, names: list[str], conditional: bool, spent: float, moved: float
 ) -> Certificate:
     """TV between two groups is at most the larger share of rows that keep their records: counted, not estimated."""
-    found = []
+    bounds = {}
     for part in np.unique(parts):
         inside = parts == part
         sizes = np.bincount(groups[inside], minlength=len(names))
         stay = np.bincount(groups[inside & kept], minlength=len(names)) / np.maximum(sizes, 1)
-        for one, other in combinations(np.flatnonzero(sizes), 2):
-            bound = float(max(stay[one], stay[other]))
-            found.append({"first": names[one], "second": names[other], "given": int(part) if conditional else None,
-                          "first_rows": int(sizes[one]), "second_rows": int(sizes[other]), "observed": bound,
-                          "bound": bound, "method": "exchange"})  # fmt: skip
-    pairs = pd.DataFrame(found, columns=["first", "second", "given", "first_rows", "second_rows", "observed", "bound",
-                                         "method"])  # fmt: skip
+        for one, other in combinations(np.flatnonzero(sizes).tolist(), 2):
+            bounds[int(part), one, other] = float(max(stay[one], stay[other]))
     evidence = (
         f"{len(groups):,} rows exchanged whole records at random; {moved:.1%} hold another row's record, at a mean "
         f"distortion of {spent:.3g}."
     )
+    return _by_construction(bounds, People(groups, parts, names), evidence, conditional=conditional)
+
+
+def publication_certificate(found: Published, people: People, *, conditional: bool = False) -> Certificate:
+    """What a publication certifies: the groups' shares of the blocks are counted, not estimated."""
+    evidence = (
+        f"{len(people.groups):,} rows in {found.blocks:,} blocks exchanged {len(found.levels)} levels of columns at "
+        f"random; {found.moved:.1%} of them are in blocks that did, at a mean distortion of {found.total:.3g}."
+    )
+    return _by_construction(found.bounds, people, evidence, conditional=conditional)
+
+
+def _by_construction(
+    bounds: dict[tuple[int, int, int], float], people: People, evidence: str, *, conditional: bool
+) -> Certificate:
+    """bounds: for each part and pair of groups."""
+    found = [
+        {"first": people.names[one], "second": people.names[other], "given": part if conditional else None,
+         "first_rows": int(np.sum((people.parts == part) & (people.groups == one))),
+         "second_rows": int(np.sum((people.parts == part) & (people.groups == other))), "observed": bound,
+         "bound": bound, "method": "exchange"}
+        for (part, one, other), bound in bounds.items()
+    ]  # fmt: skip
+    pairs = pd.DataFrame(found, columns=["first", "second", "given", "first_rows", "second_rows", "observed", "bound",
+                                         "method"])  # fmt: skip
     assumptions = (
         "the predictor is fixed before the draw, and is applied to the record that each of these rows received;",
         "it sees nothing else about a row: no columns that were not exchanged, no row order, no other source;",
         "the rates of one draw vary around their expectation, as in any sample of this size.",
     )
     bound = float(pairs["bound"].max()) if len(pairs) else 0.0
-    return Certificate(bound, 1.0, "equalized_odds" if conditional else "demographic_parity", bound, 0, len(groups),
-                       pairs, assumptions, evidence, "construction")  # fmt: skip
+    return Certificate(bound, 1.0, "equalized_odds" if conditional else "demographic_parity", bound, 0,
+                       len(people.groups), pairs, assumptions, evidence, "construction")  # fmt: skip

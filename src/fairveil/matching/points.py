@@ -4,15 +4,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from torch import Tensor
 
 from fairveil.data.batch import Batch, codec_for
 from fairveil.data.frames import missing_mask
 from fairveil.data.images import Images
 from fairveil.data.kinds import is_class
+from fairveil.data.layout import Layout
 from fairveil.data.schema import Schema
 from fairveil.matching.pairs import Points
 from fairveil.matching.shares import Floats, Ints
 from fairveil.objectives.distortion import slot_weights
+from fairveil.objectives.ranks import HALF, RankScale
 
 #: Longer rows are reduced to this many principal components: distances hardly change, matchings become much faster.
 _MOST_SLOTS = 512
@@ -21,6 +24,8 @@ _COMPONENTS = 128
 _ROWS_OF_COMPONENTS, _FOLDS = 20_000, 5
 #: The most frequent classes of a target whose scores are kept.
 _CLASSES = 8
+#: Points of a grid of ranks, and coordinates that represent a rank.
+_RANK_GRID, _RANK_COORDINATES = 65, 10
 
 
 def record_points(batch: Batch) -> Points:
@@ -32,6 +37,33 @@ def record_points(batch: Batch) -> Points:
     schema = Schema.infer(batch).without_bins()
     encoded = codec_for(schema, "most_frequent").encode_rows(batch.content).x
     return _reduced((encoded * slot_weights(schema.layout).sqrt()).numpy())
+
+
+def rank_points(layout: Layout, x: Tensor) -> tuple[Points, Points]:
+    """Points of encoded and of kept columns, for rows of a schema whose encoded numbers have bins.
+
+    Squared distances are the distortion by ranks. Its distance of numbers is unit (1 - k(Δ)) with the kernel
+    k(Δ) = HALF² / (Δ² + HALF²), which is positive definite: it is half the squared distance of a few coordinates.
+    """
+    scale, weights = RankScale.of(layout), slot_weights(layout)
+    grouped = (x * weights.sqrt())[:, : layout.group_width].numpy()
+    used, kept = (weights[: layout.group_width] > 0).numpy(), layout.kept
+    of_ranks: list[Points] = []
+    if len(scale.unit):
+        ranks = scale.ranks(x[:, layout.continuous]).numpy()
+        of_ranks = [np.sqrt(unit / 2) * _rank_coordinates(ranks[:, i]) for i, unit in enumerate(scale.unit.tolist())]
+    numbers = x[:, layout.continuous].numpy()[:, kept[layout.group_width :]]
+    inside = kept[: layout.group_width]
+    encoded = np.hstack([grouped[:, used & ~inside], *of_ranks], dtype=np.float32)
+    return _reduced(encoded), np.hstack([grouped[:, used & inside], numbers], dtype=np.float32)
+
+
+def _rank_coordinates(ranks: Points) -> Points:
+    """Coordinates whose squared distances are 2 (1 - k(Δ)), interpolated between the points of a grid."""
+    grid = np.linspace(0.0, 1.0, _RANK_GRID)
+    values, vectors = np.linalg.eigh(HALF**2 / (np.square(grid[:, None] - grid[None, :]) + HALF**2))
+    coordinates = vectors[:, -_RANK_COORDINATES:] * np.sqrt(values[-_RANK_COORDINATES:])
+    return np.stack([np.interp(ranks, grid, column) for column in coordinates.T], axis=1).astype(np.float32)
 
 
 def _reduced(points: Points) -> Points:

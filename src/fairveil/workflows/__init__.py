@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from fairveil.workflows.release.driver import release_file
     from fairveil.workflows.release.job import Options, open_veil
+    from fairveil.workflows.release.matching import release_by_matching
     from fairveil.workflows.release.recorded import card_of, ledger_of, record_audit
     from fairveil.workflows.sources import open_source
     from fairveil.workflows.tracking import log_to_mlflow
@@ -50,6 +51,7 @@ __getattr__, __dir__ = lazily(
         ],
         "release.driver": ["release_file"],
         "release.job": ["Options", "open_veil"],
+        "release.matching": ["release_by_matching"],
         "release.recorded": ["card_of", "ledger_of", "record_audit"],
         "sources": ["open_source"],
         "tracking": ["log_to_mlflow"],
@@ -82,6 +84,7 @@ __all__ = [
     "read_json",
     "read_schema",
     "record_audit",
+    "release_by_matching",
     "release_file",
     "sealed_certificate",
     "with_audit",

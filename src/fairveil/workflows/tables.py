@@ -30,9 +30,10 @@ from fairveil.workflows.many_files import digest_of, open_tables
 from fairveil.workflows.protocol import Data, Finish, Pair, Source, Wanted
 from fairveil.workflows.reading import Place, TableFile, is_text
 from fairveil.workflows.recipe import Recipe
-from fairveil.workflows.release.job import Job, Options, ReleaseSummary, open_veil
+from fairveil.workflows.release.job import Job, Options, ReleaseSummary, TableJob, open_veil
 from fairveil.workflows.release.known import Known
 from fairveil.workflows.release.ledger import FittedInput
+from fairveil.workflows.release.matching import SCHEMA_SUFFIXES, MatchingJob
 from fairveil.workflows.release.tables import OriginalDigest, fitted_input, release_table
 from fairveil.workflows.release.together import together
 from fairveil.workflows.sampling import MOST_ROWS, sample_rows
@@ -221,7 +222,7 @@ def _known_rows(after: TableFile, before: TableFile, columns: Sequence[str], kno
     Raises if the original holds other rows than those of the release, or in another order: the ledger holds a digest of
     them, and the distance of the release from them.
     """
-    job = Job(before, open_veil(known.veil), known.veil, after.path, Options())
+    job = _job_of(before, after, known)
     if any(name not in before.names for name in job.columns):
         raise InputError(_OTHER_ROWS.format(before.path.name, after.path.name))
     rows = known.entry.rows
@@ -242,15 +243,16 @@ def _known_rows(after: TableFile, before: TableFile, columns: Sequence[str], kno
         raise InputError(_UNEQUAL.format(after.path.name, before.path.name))
     if known.entry.distortion and job.distortion is not None:
         _refuse_other_distortion(known, job, after, released, truth)
-    fitted, draw = known.fitted(), _further_draws(job, truth)
-    truth = _with(truth, job.veil.sensitive.merged(truth.select(job.sensitive_names)))
-    types = {column.name: column.type for column in (*job.schema.columns, *job.veil.sensitive.columns)}
+    fitted, draw = known.fitted(), _further_draws(job, truth) if isinstance(job, Job) else None
+    truth = _with(truth, job.sensitive.merged(truth.select(job.sensitive_names)))
+    types = {column.name: column.type for column in (*job.schema.columns, *job.sensitive.columns)}
     made, origin = (_guessed(file, as_told(table, types), set(held_as))
                     for file, table in ((after, released), (before, truth.select(list(columns)))))  # fmt: skip
 
     unchanged = {column.name for column in job.schema.columns if column.role in ("keep", "pass")}
 
     def draw_again(chosen: NDArray[np.int64]) -> pa.Table:
+        assert draw is not None
         again, same = draw(chosen), made.take(pa.array(chosen))
         if after.kind == "csv":
             again, _ = neutralised(again)
@@ -259,7 +261,14 @@ def _known_rows(after: TableFile, before: TableFile, columns: Sequence[str], kno
             for field in made.schema
         })  # fmt: skip
 
-    return _Matched(made, origin, None if fitted is None else fitted[some], draw_again)
+    return _Matched(made, origin, None if fitted is None else fitted[some], None if draw is None else draw_again)
+
+
+def _job_of(before: TableFile, after: TableFile, known: Known) -> TableJob:
+    """The job that made a release: by a veil, or by matching with a schema."""
+    if known.veil.suffix.lower() in SCHEMA_SUFFIXES:
+        return MatchingJob.of(before, known.veil, after.path, Options())
+    return Job(before, open_veil(known.veil), known.veil, after.path, Options())
 
 
 def _further_draws(job: Job, rows: pa.Table) -> Callable[[NDArray[np.int64]], pa.Table]:
@@ -292,7 +301,9 @@ def _passed(schema: Schema) -> set[str]:
     return {column.name for column in schema.columns if column.role == "pass" and column.type is None}
 
 
-def _refuse_other_distortion(known: Known, job: Job, after: TableFile, released: pa.Table, truth: pa.Table) -> None:
+def _refuse_other_distortion(
+    known: Known, job: TableJob, after: TableFile, released: pa.Table, truth: pa.Table
+) -> None:
     """Raise if the distortion between the rows differs from the ledger's, for any kind of column."""
     assert job.distortion is not None
     seen = [column.name for column in job.schema.seen]

@@ -3,6 +3,7 @@
 import json
 import platform
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +16,27 @@ from fairveil._utils.errors import InputError
 from fairveil._utils.html import fragment
 from fairveil._utils.stores import Location, locate
 from fairveil.auditing import AuditResult, Certificate
-from fairveil.data.columns import shown
+from fairveil.data.columns import Column, shown
+from fairveil.data.schema import Schema
 from fairveil.estimators import FairEncoder
+from fairveil.matching.publication import Published
+from fairveil.objectives.distortion import UNITS
 from fairveil.veil.archive import few_parts
 from fairveil.workflows.release.job import FEWEST_TOLD, Options, ReleaseSummary
 from fairveil.workflows.release.ledger import Ledger
 
-FORMAT = "fairveil-card-3"
+FORMAT = "fairveil-card-4"
 #: Maximum bytes of a card, an audit or a certificate.
 _MOST_BYTES = 2**24
 _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]#|!"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"})
 #: Smaller counts are not reported.
 _SMALL = 10
+_OF_VEILS = "The distortion bound holds for rows like those the veil was fitted on."
 LIMITS = (
     "This is not differential privacy: nothing is promised about who is in the data, or about any single row.",
     "Hidden are the named sensitive attributes and what follows from them, not names, identities or other attributes.",
     "What attackers did not find, a better attacker may find. Only a certificate holds against all of them.",
-    "The distortion bound holds for rows like those the veil was fitted on.",
+    _OF_VEILS,
     "Another release of the same rows lets the noise be averaged out, as does any other copy of the original data.",
 )
 
@@ -48,10 +53,10 @@ _SHAPE: dict[str, Any] = {
                    "distinct_after": int, "entropy_kept": _NUMBER}],
     },
     "veil": {
-        "sha256": str, "hides": [str], "sees_sensitive": bool, "architecture": str, "budget": (int, float, dict),
-        "held_out": {"mean": _NUMBER, "upper": (int, float, type(None)), "confidence": _NUMBER, "rows": int,
-                     "unit": str, "asymptotic": bool},
+        "sha256": str, "hides": [str], "sees_sensitive": bool, "architecture": str,
+        "budget": (int, float, dict, type(None)), "held_out": (dict, type(None)),
     },
+    "matching": (dict, type(None)),
     "distortion": {"total": (int, float, type(None)), "rows_measured": int},
     "earlier_releases": {"count": int, "overlap": _NUMBER, "together": (dict, type(None))},
     "audit": (dict, type(None)),
@@ -59,6 +64,14 @@ _SHAPE: dict[str, Any] = {
     "limits": [str],
     "versions": {"fairveil": str},
 }  # fmt: skip
+
+
+#: The parts of a card that may be absent: what held-out rows showed of a veil, and how a release by matching was made.
+_HELD_OUT: dict[str, Any] = {
+    "mean": _NUMBER, "upper": (int, float, type(None)), "confidence": _NUMBER, "rows": int, "unit": str,
+    "asymptotic": bool,
+}  # fmt: skip
+_MATCHING: dict[str, Any] = {"levels": [[str]], "blocks": int, "moved": _NUMBER, "unit": str}
 
 
 class Card(dict[str, Any]):
@@ -102,8 +115,51 @@ def make_card(
     Exact figures of few rows reveal the draws: they are rounded, and left out below `FEWEST_TOLD` rows.
     """
     veil = encoder.veil_
-    columns = [{"name": c.name, "role": c.role, "kind": c.kind} for c in veil.schema.columns if c.released]
     shape = "x".join(map(str, veil.schema.layout.shape)) if veil.schema.layout.shape else None
+    made_by = {
+        "sha256": veil_sha256,
+        "hides": [column.name for column in veil.sensitive.columns],
+        "sees_sensitive": veil.sees_sensitive,
+        "architecture": veil.encoder.architecture.name,
+        "budget": encoder.budget_,
+        "held_out": encoder.distortion_.to_dict(),
+    }
+    return _card(name, veil.schema.columns, shape, made_by, told, options, joint)
+
+
+def matching_card(
+    name: str, schema: Schema, schema_sha256: str, told: ReleaseSummary, options: Options, budget: float | None,
+    found: Published, certificate: Certificate,
+) -> dict[str, Any]:  # fmt: skip
+    """The card of a release by matching. Its "veil" is the schema, next to which the ledger lies."""
+    made_by = {
+        "sha256": schema_sha256,
+        "hides": [column.name for column in schema.columns if column.role == "sensitive"],
+        "sees_sensitive": True,
+        "architecture": "matching",
+        "budget": budget,
+        "held_out": None,
+    }
+    joint = {"text": "not measured for releases by matching."} if told.earlier_releases else None
+    card = _card(name, schema.columns, None, made_by, told, options, joint)
+    untouched = [column.name for column in schema.columns if column.role in ("keep", "pass")]
+    limits = [text for text in LIMITS if text != _OF_VEILS]
+    if untouched:
+        limits.append(f"The certificate does not cover columns that were not exchanged: {', '.join(untouched)}.")
+    return {
+        **card,
+        "matching": {"levels": found.levels, "blocks": found.blocks, "moved": round(found.moved, 3),
+                     "unit": UNITS["ranks"]},
+        "certificate": {"text": str(certificate), "bound": certificate.rounded, "confidence": certificate.confidence,
+                        "notion": certificate.notion},
+        "limits": limits,
+    }  # fmt: skip
+
+
+def _card(
+    name: str, columns: Sequence[Column], images: str | None, made_by: dict[str, Any], told: ReleaseSummary,
+    options: Options, joint: dict[str, Any] | None,
+) -> dict[str, Any]:  # fmt: skip
     tellable = told.rows >= FEWEST_TOLD
     distortion = {kind: round(value, 2) for kind, value in told.distortion.items()} if tellable else {}
     return {
@@ -112,8 +168,8 @@ def make_card(
             "file": name,
             "sha256": told.sha256,
             "rows": told.rows,
-            "columns": columns,
-            "images": shape,
+            "columns": [{"name": c.name, "role": c.role, "kind": c.kind} for c in columns if c.released],
+            "images": images,
             "order": "kept: it reveals what the order of the input reveals" if options.keep_order else "shuffled",
             "randomness": _randomness(options),
             "person": options.person,
@@ -124,14 +180,8 @@ def make_card(
             "presence": told.presence,
             "drift": [drift.to_dict() for drift in told.drift] if tellable else [],
         },
-        "veil": {
-            "sha256": veil_sha256,
-            "hides": [column.name for column in veil.sensitive.columns],
-            "sees_sensitive": veil.sees_sensitive,
-            "architecture": veil.encoder.architecture.name,
-            "budget": encoder.budget_,
-            "held_out": encoder.distortion_.to_dict(),
-        },
+        "veil": made_by,
+        "matching": None,
         "distortion": {**distortion, "total": round(told.total, 2) if told.total is not None and tellable else None,
                        "rows_measured": told.rows if told.distortion else 0},
         "earlier_releases": {"count": told.earlier_releases, "overlap": round(told.overlap, 2), "together": joint},
@@ -166,11 +216,14 @@ def read_card(path: Path | Location) -> Card:
 
 def _optional_parts_fit(card: dict[str, Any]) -> bool:
     """Check the parts of a card that may be absent, and mappings with arbitrary keys."""
-    parts = ((card["audit"], {"verdict": str}), (card["certificate"], {"text": str}),
+    parts = ((card["veil"]["held_out"], _HELD_OUT), (card["matching"], _MATCHING),
+             (card["audit"], {"verdict": str}), (card["certificate"], {"text": str}),
              (card["earlier_releases"]["together"], {"text": str}))  # fmt: skip
     budget, moved = card["veil"]["budget"], card["release"]["numbers_moved_into_range"]
     return (
-        all(re.fullmatch("[0-9a-f]{64}", card[name]["sha256"]) for name in ("release", "veil"))
+        (card["veil"]["held_out"] is None) != (card["matching"] is None)
+        and (budget is not None or card["matching"] is not None)
+        and all(re.fullmatch("[0-9a-f]{64}", card[name]["sha256"]) for name in ("release", "veil"))
         and all(part is None or _fits(part, shape) for part, shape in parts)
         and (not isinstance(budget, dict) or all(_fits(value, _NUMBER) for value in budget.values()))
         and all(isinstance(value, str) for value in (*moved.values(), *card["versions"].values()))
@@ -250,7 +303,6 @@ def _refuse_foreign(card: dict[str, Any], values: dict[str, Any], what: str, of:
 def card_text(card: dict[str, Any]) -> str:
     """The card as Markdown. All texts are escaped: names come from data, and a card may come from anybody."""
     release, veil, measured, earlier = card["release"], card["veil"], card["distortion"], card["earlier_releases"]
-    held = veil["held_out"]
     lines = [
         f"# {_md(release['file'])}",
         "",
@@ -262,12 +314,9 @@ def card_text(card: dict[str, Any]) -> str:
           for text in release["contradicts_the_veil"]),
         "## What was done",
         "",
-        f"- Budget (bound on the mean distortion of a row): {_md(_budget(veil['budget']))}. 1 is {_md(held['unit'])}.",
-        f"- Held out in fitting: {held['mean']:.4g}, at most {_bound(held)} with confidence {held['confidence']:.3g} "
-        f"({held['rows']:,} rows{', by an asymptotic bound' if held['asymptotic'] else ''}).",
+        *_how(card),
         f"- In this file, as written: {_number(measured['total'])} ({measured['rows_measured']:,} rows measured).",
-        f"- Encoder: {_md(veil['architecture'])}, {'sees S' if veil['sees_sensitive'] else 'does not see S'}. "
-        f"Row order: {_md(release['order'])}. Randomness: {_md(release['randomness'])}.",
+        f"- Row order: {_md(release['order'])}. Randomness: {_md(release['randomness'])}.",
         f"- Earlier releases of these rows: {earlier['count']}.",
     ]  # fmt: skip
     if release["person"] is not None:
@@ -306,12 +355,35 @@ def card_text(card: dict[str, Any]) -> str:
     lines += ["", "## What is certified", ""]
     lines.append(_md(card["certificate"]["text"]) if card["certificate"] else "Nothing.")
     lines += ["", "## What is not promised", "", *(f"- {_md(text)}" for text in card["limits"]), "", "## Hashes", ""]
-    lines += [f"- release (SHA-256): `{release['sha256']}`", f"- veil (SHA-256): `{veil['sha256']}`"]
+    made_with = "veil" if card["matching"] is None else "schema"
+    lines += [f"- release (SHA-256): `{release['sha256']}`", f"- {made_with} (SHA-256): `{veil['sha256']}`"]
     lines += ["", "Versions: " + ", ".join(f"{_md(k)} {_md(v)}" for k, v in card["versions"].items()) + "."]
     return "\n".join(lines) + "\n"
 
 
-def _budget(budget: float | dict[str, float]) -> str:
+def _how(card: dict[str, Any]) -> list[str]:
+    """How the release was made, as lines of a list."""
+    veil, held, matching = card["veil"], card["veil"]["held_out"], card["matching"]
+    budget = f"- Budget (bound on the mean distortion of a row): {_md(_budget(veil['budget']))}. 1 is "
+    if matching is not None:
+        levels = "; ".join(", ".join(level) for level in matching["levels"])
+        return [
+            f"{budget}{_md(matching['unit'])}.",
+            f"- By matching: rows in {matching['blocks']:,} blocks of similar rows exchanged values at random; "
+            f"{100 * matching['moved']:.1f} % of the rows are in blocks that did. Levels of columns, each exchanged "
+            f"independently: {_md(levels)}. Numbers were drawn anew within bins.",
+        ]
+    return [
+        f"{budget}{_md(held['unit'])}.",
+        f"- Held out in fitting: {held['mean']:.4g}, at most {_bound(held)} with confidence {held['confidence']:.3g} "
+        f"({held['rows']:,} rows{', by an asymptotic bound' if held['asymptotic'] else ''}).",
+        f"- Encoder: {_md(veil['architecture'])}, {'sees S' if veil['sees_sensitive'] else 'does not see S'}.",
+    ]
+
+
+def _budget(budget: float | dict[str, float] | None) -> str:
+    if budget is None:
+        return "none"
     if isinstance(budget, dict):
         return ", ".join(f"{value:g} ({kind} columns)" for kind, value in budget.items())
     return f"{budget:g}"

@@ -30,7 +30,7 @@ from fairveil.data.written import as_written
 from fairveil.objectives.distortion import KINDS
 from fairveil.objectives.released import ReleasedBatch
 from fairveil.workflows.reading import Place, is_text
-from fairveil.workflows.release.job import FEWEST_TOLD, Job
+from fairveil.workflows.release.job import FEWEST_TOLD, Job, TableJob
 from fairveil.workflows.release.parts import PLACE, Figures
 from fairveil.workflows.release.sketch import Hashes, Sketch, ordered_digest, row_hashes
 
@@ -75,7 +75,7 @@ class Read:
         return ordered_digest(self.identities, self.place.start)
 
     @classmethod
-    def of(cls, job: Job, place: Place, table: pa.Table, row_key: bytes) -> "Read":
+    def of(cls, job: TableJob, place: Place, table: pa.Table, row_key: bytes) -> "Read":
         """Encode and hash a batch. row_key: of the ledger."""
         try:
             rows = job.encoded(table)
@@ -110,7 +110,7 @@ def draw_batch(job: Job, read: Read, keys: BatchKeys, person_key: bytes) -> Draw
     if job.buckets > 1:
         bucket = (KeyedStream(keys.deal).keys(count) % np.uint64(job.buckets)).astype(np.int64)
     figures = Figures(
-        count, read.digest, _measured(job, rows, values), Sketch.of(read.hashes), _clipped(job, table),
+        count, read.digest, _measured(job, rows, values), Sketch.of(read.hashes), clipped_numbers(job, table),
         frozenset(_repeats(job, table)), Marginals.of(job.schema.layout, rows.x).counts,
         Marginals.of(job.schema.layout, values).counts,
     )  # fmt: skip
@@ -128,7 +128,7 @@ def _source(job: Job, read: Read, key: bytes, person_key: bytes) -> ByteSource:
         str(value).encode() if value is not None else b"\x00" + whole_number_bytes(read.place.start + row)
         for row, value in enumerate(read.table[job.options.person].to_pylist())
     ]
-    shown = [] if not job.secret_names else [job.veil.sensitive.classes_of(read.table.select(job.secret_names)).numpy()]
+    shown = [] if not job.secret_names else [job.sensitive.classes_of(read.table.select(job.secret_names)).numpy()]
     return RowStream.of_rows(person_key, whose, np.column_stack([read.rows.codes, *shown]))
 
 
@@ -174,7 +174,7 @@ def _repeats(job: Job, table: pa.Table) -> list[str]:
     return found
 
 
-def _clipped(job: Job, table: pa.Table) -> dict[str, int]:
+def clipped_numbers(job: TableJob, table: pa.Table) -> dict[str, int]:
     """How many numbers of each column lie outside the schema's range."""
     found = {}
     for column in job.schema.layout.numbers:

@@ -18,7 +18,8 @@ from fairveil._utils.stores import Location, locate
 from fairveil.data.columns import shown
 from fairveil.data.marginals import ColumnDrift
 from fairveil.data.schema import Schema
-from fairveil.data.table_codec import Codec, EncodedRows
+from fairveil.data.sensitive import Sensitive
+from fairveil.data.table_codec import Codec, EncodedRows, HandleUnknown
 from fairveil.estimators import FairEncoder, load
 from fairveil.estimators.parameters import CUSTOM
 from fairveil.objectives.distortion import Distortion, make_distortion
@@ -130,8 +131,93 @@ def _loaded(veil: bytes) -> FairEncoder:
     return encoder
 
 
+class TableJob:
+    """One release of a table, whatever makes its rows: the columns that are read, written and measured."""
+
+    source: TableFile
+    target: Path | Location
+    options: Options
+
+    @property
+    def schema(self) -> Schema:
+        """The columns."""
+        raise NotImplementedError  # abstract
+
+    @property
+    def sensitive(self) -> Sensitive:
+        """S."""
+        raise NotImplementedError  # abstract
+
+    @property
+    def sees_sensitive(self) -> bool:
+        """Whether S is needed to make the rows."""
+        raise NotImplementedError  # abstract
+
+    @property
+    def handle_unknown(self) -> HandleUnknown:
+        """How categories that the schema does not list are read."""
+        raise NotImplementedError  # abstract
+
+    @property
+    def distortion(self) -> Distortion | None:
+        """The distortion measure; None if it is a custom function."""
+        raise NotImplementedError  # abstract
+
+    @cached_property
+    def goal(self) -> Location:
+        """Where the release is written."""
+        return locate(self.target)
+
+    @cached_property
+    def codec(self) -> Codec:
+        """The codec between tables and tensors."""
+        return Codec(self.schema, self.handle_unknown)
+
+    def encoded(self, table: pa.Table) -> EncodedRows:
+        """The rows of a batch, encoded."""
+        return self.codec.encode_rows(table.select([column.name for column in self.schema.seen]))
+
+    @cached_property
+    def secret_names(self) -> list[str]:
+        """The sensitive columns that the encoder needs."""
+        return [column.name for column in self.sensitive.columns] if self.sees_sensitive else []
+
+    @cached_property
+    def released_names(self) -> list[str]:
+        """The columns written."""
+        return [column.name for column in self.schema.released]
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The columns read from the input."""
+        person = [] if self.options.person is None else [self.options.person]
+        return list(dict.fromkeys([*self.released_names, *self.secret_names, *self.sensitive_names, *person]))
+
+    @cached_property
+    def sensitive_names(self) -> list[str]:
+        """The sensitive columns in the input, whether the encoder sees them or not."""
+        return [column.name for column in self.sensitive.columns if column.name in self.source.names]
+
+    @cached_property
+    def held_as(self) -> dict[str, str]:
+        """How each column of a CSV file is parsed."""
+        known = {column.name: column.held_as for column in (*self.schema.columns, *self.sensitive.columns)}
+        passed = {column.name for column in self.schema.columns if column.role == "pass" and column.type is None}
+        plain = {*passed, self.options.person} - set(self.secret_names)
+        return {name: "string" if name in plain else held for name, held in known.items()}
+
+    @cached_property
+    def batch_rows(self) -> int:
+        """Rows per batch."""
+        return min(max(_BATCH_BYTES // self._row_bytes, _LEAST_BATCH), _MOST_BATCH)
+
+    @property
+    def _row_bytes(self) -> int:
+        return 4 * max(self.schema.layout.width, 1) * _COPIES
+
+
 @dataclass(frozen=True)
-class Job:
+class Job(TableJob):
     """One release: the input, the veil, the target. Pickled, it holds the veil's bytes, and no seed."""
 
     source: TableFile
@@ -149,11 +235,6 @@ class Job:
     def __setstate__(self, state: dict[str, Any]) -> None:
         veil = state.pop("veil_path")
         self.__dict__.update(state, veil_path=Path(), encoder=_loaded(veil))
-
-    @cached_property
-    def goal(self) -> Location:
-        """Where the release is written."""
-        return locate(self.target)
 
     @property
     def is_folder(self) -> bool:
@@ -177,58 +258,26 @@ class Job:
         assert self.veil.table_schema is not None
         return self.veil.table_schema
 
-    @cached_property
-    def codec(self) -> Codec:
-        """The codec between tables and tensors."""
-        return Codec(self.schema, self.veil.handle_unknown)
+    @property
+    def sensitive(self) -> Sensitive:
+        """S as the veil knows it."""
+        return self.veil.sensitive
 
-    def encoded(self, table: pa.Table) -> EncodedRows:
-        """The rows of a batch, encoded."""
-        return self.codec.encode_rows(table.select([column.name for column in self.schema.seen]))
+    @property
+    def sees_sensitive(self) -> bool:
+        """Whether the encoder sees S."""
+        return self.veil.sees_sensitive
 
-    @cached_property
-    def secret_names(self) -> list[str]:
-        """The sensitive columns that the encoder needs."""
-        return [column.name for column in self.veil.sensitive.columns] if self.veil.sees_sensitive else []
-
-    @cached_property
-    def released_names(self) -> list[str]:
-        """The columns written."""
-        return [column.name for column in self.schema.released]
-
-    @cached_property
-    def columns(self) -> list[str]:
-        """The columns read from the input."""
-        person = [] if self.options.person is None else [self.options.person]
-        return list(dict.fromkeys([*self.released_names, *self.secret_names, *self.sensitive_names, *person]))
-
-    @cached_property
-    def sensitive_names(self) -> list[str]:
-        """The sensitive columns in the input, whether the encoder sees them or not."""
-        return [column.name for column in self.veil.sensitive.columns if column.name in self.source.names]
-
-    @cached_property
-    def held_as(self) -> dict[str, str]:
-        """How each column of a CSV file is parsed."""
-        known = {column.name: column.held_as for column in (*self.schema.columns, *self.veil.sensitive.columns)}
-        passed = {column.name for column in self.schema.columns if column.role == "pass" and column.type is None}
-        plain = {*passed, self.options.person} - set(self.secret_names)
-        return {name: "string" if name in plain else held for name, held in known.items()}
+    @property
+    def handle_unknown(self) -> HandleUnknown:
+        """How the veil reads categories that the schema does not list."""
+        return self.veil.handle_unknown
 
     @cached_property
     def workers(self) -> int:
         """Number of batches drawn at the same time: one per core, as far as half of the memory allows."""
         fitting = self.options.memory * 2**20 // 2 // (self.batch_rows * self._row_bytes)
         return self.options.workers or max(1, min(os.cpu_count() or 1, fitting))
-
-    @cached_property
-    def batch_rows(self) -> int:
-        """Rows per batch."""
-        return min(max(_BATCH_BYTES // self._row_bytes, _LEAST_BATCH), _MOST_BATCH)
-
-    @property
-    def _row_bytes(self) -> int:
-        return 4 * max(self.schema.layout.width, 1) * _COPIES
 
     @cached_property
     def buckets(self) -> int:
@@ -340,12 +389,17 @@ def check_release(job: Job) -> None:
             "This veil releases probabilities, which carry S in their fine structure. Fit one with release='sampled'."
         )
     refuse_unmet(job.encoder, job.options)
+    check_columns(job)
+
+
+def check_columns(job: TableJob) -> None:
+    """Check the columns of the input and of the target; reports all problems at once."""
     file = job.source.path.name
     missing = [name for name in job.columns if name not in job.source.names]
     # If columns are missing, the first line may be data instead of a header: then its cells are not shown.
     problems = [
-        f"Column {f'number {i + 1}' if missing else repr(name)} of {file} has no role in the veil's schema. Remove it "
-        "from the file, or give it a role and fit again."
+        f"Column {f'number {i + 1}' if missing else repr(name)} of {file} has no role in the schema. Remove it from "
+        "the file, or give it a role and fit again."
         for i, name in enumerate(job.source.names)
         if name not in job.schema.names and name not in job.secret_names and name != job.options.person
     ]
@@ -361,7 +415,7 @@ def check_release(job: Job) -> None:
         problems += [f"Column {column.name!r} has a category that means 'no value' in a CSV file ({words}). Write a "
                      ".parquet file, or rename the category."
                      for column in job.schema.seen if set(column.categories) & set(NULL_WORDS)]  # fmt: skip
-    told = [name for name in (c.name for c in job.veil.sensitive.columns) if name in job.released_names]
+    told = [name for name in (c.name for c in job.sensitive.columns) if name in job.released_names]
     problems += [f"The veil would release the sensitive column {name!r}. Fit one that does not." for name in told]
     if problems:
         raise InputError(problems[:20] + ([f"... and {len(problems) - 20} more."] if len(problems) > 20 else []))

@@ -1,5 +1,7 @@
 """The ledger of a veil's releases: a private folder next to the veil, so that no row is released twice by accident.
 
+Releases by matching have no veil: their ledger lies next to the schema and belongs to it in the same way.
+
 Two releases of the same rows allow the noise to be averaged out. The ledger stores a small keyed sketch of the rows of
 every release, reports how much of a new input was released before, and keeps the order in which rows were written,
 which an audit needs and nobody else may have. It also records which rows of its input the veil was fitted on, so that
@@ -274,9 +276,7 @@ class Ledger:
         Searched are these folders and the folders in them (a frontier's veils have their own), and what is recorded for
         the user.
         """
-        found = [
-            path for folder in folders for depth in ("", "*/") for path in sorted(folder.glob(f"{depth}*.veil.ledger"))
-        ]
+        found = [path for folder in folders for depth in ("", "*/") for path in sorted(folder.glob(f"{depth}*.ledger"))]
         for place in dict.fromkeys([*found, *_all_noted()]):
             for book in sorted(place.glob("book-*.json")):
                 ledger = cls(place, book.name.removeprefix("book-").removesuffix(".json"))

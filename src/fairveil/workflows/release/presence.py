@@ -10,7 +10,7 @@ from fairveil.auditing.presence import KnownPeople, presence_rows, presence_sent
 from fairveil.auditing.protocol import Terms, split_rows
 from fairveil.data.frames import plain_column
 from fairveil.data.kinds import FEWEST_OF_A_GROUP
-from fairveil.workflows.release.job import Job
+from fairveil.workflows.release.job import TableJob
 from fairveil.workflows.sampling import sample_rows
 
 #: People who are looked up in the release; fewer than the second number would be described one by one.
@@ -23,14 +23,14 @@ class PresenceCount:
     The release is counted as it is written, in the memory of the sample.
     """
 
-    def __init__(self, job: Job, people: pa.Table, facts: Facts) -> None:
+    def __init__(self, job: TableJob, people: pa.Table, facts: Facts) -> None:
         self._job, self._people = job, people
         self._matches = Matches(facts, facts.codes(people))
 
     @classmethod
-    def of(cls, job: Job, rows: int) -> "PresenceCount | None":
+    def of(cls, job: TableJob, rows: int) -> "PresenceCount | None":
         """None if the input lacks S, has too few rows, or no column that could be known."""
-        hidden = [column.name for column in job.veil.sensitive.columns]
+        hidden = [column.name for column in job.sensitive.columns]
         if rows < FEWEST_PEOPLE or set(hidden) != set(job.sensitive_names):
             return None
         people = sample_rows(job.source, job.columns, job.held_as, _MOST_PEOPLE, seed=0).table
@@ -45,7 +45,7 @@ class PresenceCount:
     def told(self) -> str | None:
         """The sentence for the card; None if a group is too small for its figures to be told."""
         people = KnownPeople.of(self._matches, self._people)
-        secrets = self._job.veil.sensitive.merged(self._people.select(self._job.sensitive_names))
+        secrets = self._job.sensitive.merged(self._people.select(self._job.sensitive_names))
         rows = []
         for name in secrets.column_names:
             target = make_target(name, secrets[name])

@@ -38,6 +38,7 @@ from fairveil.workflows.release.finish import BeforeNaming, hand_over
 from fairveil.workflows.release.job import (
     Job,
     ReleaseSummary,
+    TableJob,
     check_release,
     plan_digest,
     refuse_contradictions,
@@ -196,7 +197,7 @@ def fitted_input(job: Job, fitted: NDArray[np.bool_], key: bytes) -> FittedInput
 class OriginalDigest:
     """The digest of input rows in their order, as recorded for a release, computed table by table."""
 
-    def __init__(self, job: Job, key: bytes) -> None:
+    def __init__(self, job: TableJob, key: bytes) -> None:
         self._job, self._key = job, key
         self._total = np.zeros(2, dtype=np.uint64)
 
