@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from itertools import product
 from pathlib import Path
 
 import field
@@ -18,6 +19,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="at most this many rows of each table")
     parser.add_argument("--tries", type=int, default=200, help="configurations of the attackers' search")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds for one table, method and seed")
+    parser.add_argument("--stop-after", type=float, default=float("inf"), help="start no run after this many seconds")
     parser.add_argument("--battery", action="store_true", help="also the audit's quick battery")
     parser.add_argument("--results", type=Path, default=Path("results/field"), help="where results are stored")
     given = parser.parse_args()
@@ -28,13 +30,14 @@ def run_all(given: argparse.Namespace) -> None:
     from field.run import run
 
     settings = {"rows": given.rows, "tries": given.tries, "limit": given.limit, "battery": given.battery}
-    for seed in range(given.seeds):
-        for method in chosen(given.method):
-            for table in given.table or data.names():
-                start = time.monotonic()
-                found = run(table, method, seed, given.results, settings)
-                told = found["failure"] or f"{len(found['points'])} values"
-                print(f"{table}, {method}, seed {seed}: {told}, {time.monotonic() - start:.0f} s", flush=True)
+    begin = time.monotonic()
+    for seed, table, method in product(range(given.seeds), given.table or data.names(), chosen(given.method)):
+        start = time.monotonic()
+        if start - begin > given.stop_after:
+            break
+        found = run(table, method, seed, given.results, settings)
+        told = found["failure"] or f"{len(found['points'])} values"
+        print(f"{table}, {method}, seed {seed}: {told}, {time.monotonic() - start:.0f} s", flush=True)
 
 
 def chosen(parts: list[str]) -> list[str]:
