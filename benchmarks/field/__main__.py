@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, help="at most this many rows of each table")
     parser.add_argument("--tries", type=int, default=200, help="configurations of the attackers' search")
-    parser.add_argument("--limit", type=float, default=1800.0, help="seconds for one table, method and seed")
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds of processor time of a run")
     parser.add_argument("--stop-after", type=float, default=float("inf"), help="start no run after this many seconds")
     parser.add_argument("--battery", action="store_true", help="also the audit's quick battery")
     parser.add_argument("--results", type=Path, default=Path("results/field"), help="where results are stored")

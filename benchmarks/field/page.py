@@ -37,10 +37,11 @@ def _head(results: list[dict[str, Any]]) -> str:
     versions = {name: version for r in results for name, version in r["versions"].items()}
     limits = ", ".join(f"{value:,g}" for value in sorted(settings["rows"].dropna().unique())) or "none"
     tries = ", ".join(f"{value:g}" for value in sorted(settings["tries"].unique()))
+    commits = ", ".join(sorted({r["commit"] for r in results}))
     run = [
         f"**What was run.** {len(results)} runs of a method on a table; seeds per run: {seeds}; limit of rows",
         f"per table: {limits}; configurations of the attackers' search: {tries} from fitted and as many from new rows;",
-        f"time limit {settings['limit'].max():g} s. Commits: {', '.join(sorted({r['commit'] for r in results}))}.",
+        f"time limit {settings['limit'].max():g} s of processor time. Commits: {commits}.",
         f"Versions: {', '.join(f'{name} {version}' for name, version in sorted(versions.items()))}.",
     ]
     if seeds == 1:
@@ -86,7 +87,7 @@ def _best(rows: pd.DataFrame) -> str:
 
 
 def _methods(rows: pd.DataFrame) -> str:
-    lines = ["## The methods", "", "| method | from | told the task | sees S | median seconds | peak MB |",
+    lines = ["## The methods", "", "| method | from | told the task | sees S | seconds of processor time | peak MB |",
              "|---|---|---|---|---|---|"]  # fmt: skip
     for name, method in METHODS.items():
         own = rows[(rows["method"] == name)]

@@ -1,7 +1,12 @@
-"""Runs one method on one table with one seed, in a process of its own, within a time limit."""
+"""Runs one method on one table with one seed, in a process of its own, within a time limit.
 
+Limit and times are seconds of processor time, so that results do not depend on what else the machine does. A process
+that waits for anything else is ended after ten times as many seconds."""
+
+import math
 import multiprocessing
 import resource
+import signal
 import time
 import traceback
 import warnings
@@ -17,11 +22,14 @@ from field.judges import battery, judge_tables, task_scores
 from field.methods import METHODS
 from field.protocol import Fitted, Method, Output
 
+#: Seconds of waiting per second of the limit.
+_PATIENCE = 10.0
+
 
 def run(table: str, method: str, seed: int, folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The stored result, if it was made with these settings and is complete, else a new one.
 
-    settings: rows (of all parts), tries (of the search), limit (seconds), battery.
+    settings: rows (of all parts), tries (of the search), limit (seconds of processor time, judging included), battery.
     """
     path = store.path_of(folder, table, method, seed)
     found = store.read(path)
@@ -34,19 +42,26 @@ def run(table: str, method: str, seed: int, folder: Path, settings: Mapping[str,
     # Forked from a server that has everything imported; what it leaks or breaks ends with it.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["field.run"])
-    child = context.Process(target=measure, args=(table, result, path))
+    child = context.Process(target=_limited, args=(table, result, path))
     child.start()
-    child.join(settings["limit"])
-    late = child.is_alive()
-    if late:
+    child.join(_PATIENCE * settings["limit"])
+    if child.is_alive():
         child.kill()
         child.join()
     found = store.read(path)
     assert found is not None
     if not found["done"]:
+        late = child.exitcode in (-signal.SIGXCPU, -signal.SIGKILL)
         reason = f"time limit of {settings['limit']:g} s" if late else f"the process ended with {child.exitcode}"
         store.write(path, found := {**found, "failure": reason, "done": True})
     return found
+
+
+def _limited(name: str, result: dict[str, Any], path: Path) -> None:
+    """Measure; the system ends this process at the limit."""
+    limit = math.ceil(time.process_time() + result["settings"]["limit"])
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    measure(name, result, path)
 
 
 def measure(name: str, result: dict[str, Any], path: Path) -> None:
@@ -69,10 +84,10 @@ def measure(name: str, result: dict[str, Any], path: Path) -> None:
 
 
 def _points(method: Method, table: Table, result: dict[str, Any], path: Path, seed: int) -> None:
-    settings, start = result["settings"], time.monotonic()
+    settings, start = result["settings"], time.process_time()
     for fitted in method.fit(table.parts["fit"], seed):
         outputs = apply(fitted, table, sees=method.sees)
-        seconds = time.monotonic() - start
+        seconds = time.process_time() - start
         point: dict[str, Any] = {"setting": fitted.setting, "certified": fitted.certified, "seconds": seconds,
                                  "MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}  # fmt: skip
         tables = {part: output.table for part, output in outputs.items() if output.table is not None}
@@ -85,7 +100,7 @@ def _points(method: Method, table: Table, result: dict[str, Any], path: Path, se
             point["predictor"] = task_scores(predicted, table.parts)
         result["points"].append(point)
         store.write(path, result)
-        start = time.monotonic()
+        start = time.process_time()
     if not result["points"]:
         result["failure"] = "no value of its trade-off could be reached"
 
