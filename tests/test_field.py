@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 import fairveil as fv
 from fairveil.theory.adversary import total_variation
 from field import data, store, summary, synthetic
+from field.coding import Vectors
 from field.judges import attack, drift, learn_task, parity_gap
 from field.methods import METHODS, fare, reweighing
 from field.methods.fair_pca import FairPCA
@@ -20,7 +21,7 @@ from field.methods.gradient_projection import GradientProjection, _projected
 from field.methods.leace import Leace
 from field.methods.randomised_repair import barycentre
 from field.page import write_page
-from field.protocol import Fitted, Method, Output, Rows
+from field.protocol import Fitted, Method, Output, Rows, vectors
 from field.run import apply, measure, run
 
 
@@ -49,6 +50,16 @@ def test_leace_leaves_nothing_linear_and_only_that():
     assert auc_of(LGBMClassifier(n_estimators=50, verbose=-1), erased, s) > 0.75  # trees still find it
     # The change is of rank one: two groups differ in one direction.
     assert np.linalg.matrix_rank(erased - x, tol=1e-8) == 1
+
+
+def test_releases_of_vectors_do_not_tell_s_by_rounding_errors():
+    """An eraser fills the slot of an unused category with errors of the size of 1e-17 that are linear in the row."""
+    x, s = correlated()
+    erased = np.column_stack([Leace(x, np.eye(2)[s])(x), 1e-17 * x[:, 0]])
+    released = vectors(erased).table
+    assert abs(auc_of(LogisticRegression(), Vectors(released)(released), s) - 0.5) < 0.05
+    raw = pd.DataFrame(erased)
+    assert auc_of(LogisticRegression(), Vectors(raw)(raw), s) > 0.6  # models scale columns
 
 
 def test_leace_is_that_of_its_authors():

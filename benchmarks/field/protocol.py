@@ -88,6 +88,9 @@ class Method:
 
 
 def vectors(values: Any, prefix: str = "z") -> Output:
-    """A release of vectors: (rows, width)."""
-    array = np.asarray(values, dtype=np.float64)
+    """A release of vectors: (rows, width), to six decimals.
+
+    In columns that should be constant, rounding errors are linear functions of the row; scaled up, they would tell S.
+    """
+    array = np.asarray(values, dtype=np.float64).round(6) + 0.0
     return Output(pd.DataFrame(array, columns=[f"{prefix}{i}" for i in range(array.shape[1])]))
