@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 2
 # Plots are drawn without a screen.
 export MPLBACKEND := Agg
 
-.PHONY: run test test-ray cluster studio-test screenshots docs check bench adult tables theory audit ablation compare reproduce peers stress clean
+.PHONY: run test test-ray cluster studio-test screenshots docs check bench adult tables theory audit ablation compare reproduce peers field field-page stress clean
 
 run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored table, show what attackers find
 	$(BIN)/fairveil demo --output results
@@ -73,6 +73,16 @@ stress: $(VENV)/.installed  ## releases killed at random moments, a stream of 5 
 peers: $(VENV)/.installed  ## other ways to hide an attribute, on the same rows and by the same fresh models
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[peers]'
 	$(BIN)/python benchmarks/peers.py --picture docs/peers.png
+
+# One table or method: make field TABLE=dutch METHOD=fare. Stored results are not made again.
+field: $(VENV)/.installed  ## every method on ten tables, judged by models that none was trained against; resumable
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[field]'
+	PYTHONPATH=benchmarks $(BIN)/python -m field run $(if $(TABLE),--table $(TABLE)) $(if $(METHOD),--method "$(METHOD)")
+	PYTHONPATH=benchmarks $(BIN)/python -m field collect
+	PYTHONPATH=benchmarks $(BIN)/python -m field page
+
+field-page: $(VENV)/.installed  ## docs/field.md from the stored results in benchmarks/field/results.json
+	PYTHONPATH=benchmarks $(BIN)/python -m field page
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
