@@ -251,7 +251,7 @@ def test_a_job_can_be_cancelled_killed_and_resumed(folder, project):
     assert state == 0o700
 
 
-def _until(project, condition, seconds=60):
+def _until(project, condition, seconds=300):
     end = time.monotonic() + seconds
     while not condition(found := jobs.state_of(project)):
         assert time.monotonic() < end, found
