@@ -31,3 +31,10 @@ print(released.head())
 result = fv.audit(released, S, {"salary": salary}, original=X, verbose=False)
 print(result.headline())
 print(result.columns[["column", "changed", "drift"]])
+picture = result.plot()  # every attacker, with its interval
+
+# %% [markdown]
+# What happened to the columns: the distribution of each, before and after.
+
+# %%
+picture = result.plot("columns")
