@@ -159,6 +159,7 @@ class Studio:
     async def start_inspection(self, request: Request) -> Response:
         """Inspect with the chosen sensitive columns."""
         project, form = self._project(request), await _form(request)
+        jobs.refuse_second(project)
         names = await run_in_threadpool(_names, project)
         sensitive = [name for name in form.get("sensitive", []) if name in names]
         targets = [name for name in form.get("targets", []) if name in names and name not in sensitive]
@@ -175,6 +176,7 @@ class Studio:
         from fairveil import workflows
 
         project, form = self._project(request), await _form(request)
+        jobs.refuse_second(project)
         found, chosen = project.recall("inspection"), project.recall("chosen")
         if not found:
             raise InputError("Inspect the table first.")
@@ -197,6 +199,7 @@ class Studio:
     async def start_learning(self, request: Request) -> Response:
         """Learn the frontier."""
         project, form = self._project(request), await _form(request)
+        jobs.refuse_second(project)
         budgets = _budgets(_one(form, "budgets"))
         speed = _one(form, "speed")
         if speed not in _STEPS:

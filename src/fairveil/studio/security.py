@@ -30,6 +30,8 @@ _HEADERS = {
 }
 _REFUSED = "This request was refused. Open the studio with the link that `fairveil studio` printed."
 _MOST_BYTES = 2**20
+#: Headers that decide; given twice, a server and a proxy may read different ones.
+_ONCE = (b"host", b"origin", b"content-length", b"sec-fetch-site")
 
 
 class Guard:
@@ -50,11 +52,12 @@ class Guard:
         if scope["type"] != "http":  # there are no web sockets
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        if not self._from_here(scope["method"], headers):
+        names = [name.lower() for name, _ in scope["headers"]]
+        if any(names.count(name) > 1 for name in _ONCE) or not self._from_here(scope["method"], headers):
             await _answer(send, 403, _REFUSED)
         elif not self._known(headers):
             await self._admit(scope, send)
-        elif int(headers.get("content-length") or 0) > _MOST_BYTES or "transfer-encoding" in headers:
+        elif not _is_small(headers.get("content-length", "0")) or "transfer-encoding" in headers:
             await _answer(send, 413, "This form is too large.")
         else:
             await self._app(scope, receive, _with_headers(send))
@@ -83,6 +86,10 @@ class Guard:
         self._token = None
         cookie = f"{self._cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
         await _answer(send, 303, "", {"location": "/", "set-cookie": cookie})
+
+
+def _is_small(length: str) -> bool:
+    return length.isascii() and length.isdigit() and len(length) < 10 and int(length) <= _MOST_BYTES
 
 
 def _with_headers(send: Send) -> Send:

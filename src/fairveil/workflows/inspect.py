@@ -148,14 +148,15 @@ def edit_roles(path: str | Path, inspected: Mapping[str, Any], roles: Mapping[st
 
 
 def inspect_file(
-    source: TableFile, sensitive: Sequence[str] = (), *, coded: Sequence[str] = (), seed: int = 0
-) -> Inspection:
+    source: TableFile, sensitive: Sequence[str] = (), *, coded: Sequence[str] = (), seed: int = 0,
+    show_progress: bool = False,
+) -> Inspection:  # fmt: skip
     """Read (a sample of) the rows and propose a schema. Categories held by fewer than ten rows are left out.
 
     coded: columns whose numbers are labels, such as postcodes: they become categorical.
     """
     readable = [name for name in source.names if name not in source.nested]
-    sample = sample_rows(source, readable, {}, MOST_ROWS, seed)
+    sample = sample_rows(source, readable, {}, MOST_ROWS, seed, show_progress=show_progress)
     return inspect_rows(source, sample.table, sample.rows, sensitive, coded)
 
 
