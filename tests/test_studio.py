@@ -222,6 +222,10 @@ def test_from_a_table_to_a_report(folder, project, at_once, capfd):
     report = browser.get(f"{here}/file/report")
     assert "sandbox" in report.headers["content-security-policy"]
     assert "script" not in report.headers["content-security-policy"]
+    policy = browser.get(f"{here}/file/frontier").headers["content-security-policy"]
+    assert "sandbox allow-scripts;" in policy
+    assert policy.count("'none'") == 2
+    assert re.search(r"script-src 'sha256-[^']+'; ", policy)  # the slider's script and no other
     post(browser, f"{here}/choose", number="2")  # the same rows again
     assert "released with this veil before" in browser.get(f"{here}/report").text
     assert browser.get("/").headers["location"] in (f"{here}/report", f"{here}/choose")

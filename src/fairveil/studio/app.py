@@ -17,7 +17,7 @@ from fairveil._utils.errors import InputError
 from fairveil._utils.progress import duration
 from fairveil.studio import commands, jobs
 from fairveil.studio.project import Project, projects
-from fairveil.studio.security import REPORT_POLICY, Guard
+from fairveil.studio.security import Guard, report_policy
 
 _HERE = Path(__file__).parent
 _ROLES = {
@@ -247,13 +247,14 @@ class Studio:
 
     async def download(self, request: Request) -> Response:
         """One of the project's own results; nothing else is served."""
+        from fairveil.report.frontier import script_digest
+
         project, what = self._project(request), request.path_params["what"]
         path = project.downloads().get(what)
         if path is None:
             return await self.absent(request, InputError(""))
         if what in ("report", "frontier") and "save" not in request.query_params:
-            policy = REPORT_POLICY if what == "report" else f"{REPORT_POLICY} allow-scripts".replace(
-                "style-src", "script-src 'unsafe-inline'; style-src")  # fmt: skip
+            policy = report_policy(script_digest() if what == "frontier" else None)
             return FileResponse(path, media_type="text/html", headers={"content-security-policy": policy})
         return FileResponse(path, filename=path.name, media_type="application/octet-stream")
 

@@ -17,8 +17,6 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-#: For reports, which are pages of their own with inline styles: no scripts, no requests, no access to the studio.
-REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
 _HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -32,6 +30,15 @@ _REFUSED = "This request was refused. Open the studio with the link that `fairve
 _MOST_BYTES = 2**20
 #: Headers that decide; given twice, a server and a proxy may read different ones.
 _ONCE = (b"host", b"origin", b"content-length", b"sec-fetch-site")
+
+
+def report_policy(script: str | None = None) -> str:
+    """For reports, which are pages of their own with inline styles: no requests, no access to the studio.
+
+    script: the hash of the only script that may run; by default none may.
+    """
+    may, sandbox = ("", "sandbox") if script is None else (f"script-src '{script}'; ", "sandbox allow-scripts")
+    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; {may}{sandbox}; frame-ancestors 'none'"
 
 
 class Guard:
