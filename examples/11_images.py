@@ -28,7 +28,7 @@ encoder = fv.FairEncoder(
     6.0, architecture=fv.AffineTransport(n_components=32), sees_sensitive=True, unmet="warn", verbose=False
 )
 released = encoder.fit_transform(images, sensitive_features=group)
-print(released.shape, released.dtype, encoder.distortion_)
+print(released.shape, released.dtype, f"distortion {encoder.distortion_.mean:.2f}")
 
 
 # %%

@@ -54,7 +54,7 @@ def render(script: Path) -> float:
             figure_of(space["picture"]).savefig(PAGES / name, dpi=80)
             parts.append(f"![What the cell above draws]({name})")
     settings = " ".join(f"{name}={value}" for name, value in SHORT.items())
-    note = f"*`examples/{script.name}`, run with `{settings}`: short training on few rows, so it hides less.*"
+    note = f"*`examples/{script.name}`, run with `{settings}`: a short run on few rows.*"
     (PAGES / f"{script.stem}.md").write_text("\n\n".join([parts[0], note, *parts[1:]]) + "\n", "utf-8")
     return time.monotonic() - start
 
