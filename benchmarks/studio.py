@@ -105,7 +105,8 @@ def table(path: Path, rows: int, columns: int) -> None:
 
 def peak(pid: int) -> float:
     """Peak resident memory of a process, in MB."""
-    return int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+    found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0  # a process that has just ended has none
 
 
 def large(rows: int, columns: int, kind: str) -> None:
@@ -146,11 +147,16 @@ def _watched(client: Client, here: str, server: int) -> None:
         text = client.request("GET", f"{here}/job")[2]
         slowest = max(slowest, time.perf_counter() - before)
         state = re.search(r'"state":"(\w+)"', text)[1]
-        for child in Path(f"/proc/{server}/task/{server}/children").read_text().split():
-            most = max(most, peak(int(child)))
+        most = max([most, *map(peak, _children(server))])
         time.sleep(0.1)
     print(f"{'inspection':30} {time.perf_counter() - start:7.2f} s, {state}; slowest answer meanwhile {slowest:.3f} s; "
           f"peak memory of its process {most:,.0f} MB", flush=True)  # fmt: skip
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that a process has started, from any of its threads."""
+    found = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(child) for children in found for child in children if Path(f"/proc/{child}/status").exists()]
 
 
 def _painted(address: str, began: float) -> Client | None:
