@@ -24,7 +24,7 @@ recipe = workflows.Recipe(("sex",), steps=steps, show_progress=False)
 workflows.fit_file(folder / "adult.parquet", folder / "sex.veil", 12.0, recipe)
 options = workflows.Options(engine=engine, show_progress=False)
 card = workflows.release_file(folder / "adult.parquet", folder / "sex.veil", folder / "censored.parquet", options)
-print(card["release"]["rows"], "rows, distortion", round(card["distortion"]["total"], 2))
+print(f"engine {engine}:", card["release"]["rows"], "rows, distortion", round(card["distortion"]["total"], 2))
 
 # %% [markdown]
 # A frozen veil is also a function of batches for the workers of any other engine, such as `map_batches` of Ray Data or

@@ -70,8 +70,10 @@ def test_an_example_runs(script, tmp_path, monkeypatch, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         runpy.run_path(str(script))
-    assert capsys.readouterr().out
-    assert script.name in (DOCS / "examples.md").read_text()
+    printed = capsys.readouterr().out
+    assert printed
+    assert not re.search(r"\bnan\b", printed), "a step of the example failed silently"
+    assert script.stem in (DOCS / "examples.md").read_text()
 
 
 def test_every_public_name_is_in_the_reference():
