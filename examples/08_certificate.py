@@ -17,7 +17,8 @@ encoder = fv.FairEncoder(
 encoder.fit(train.X[:rows], sensitive_features=train.S[:rows])
 
 # %% [markdown]
-# In a table of few values, rows may equal fitted ones by chance. `unseen_rows=True` states that none of these was fitted.
+# In a table of few values, rows may equal fitted ones by chance. `unseen_rows=True` states that none of these was
+# fitted.
 
 # %%
 print(encoder.certify(test.X[:rows], sensitive_features=test.S[:rows], unseen_rows=True))
