@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 2
 # Plots are drawn without a screen.
 export MPLBACKEND := Agg
 
-.PHONY: run test test-ray cluster studio-test screenshots docs check bench adult tables theory audit ablation compare reproduce peers field field-page stress clean
+.PHONY: run test test-ray cluster studio-test screenshots gallery docs check bench adult tables theory audit ablation compare reproduce peers field field-page stress clean
 
 run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored table, show what attackers find
 	$(BIN)/fairveil demo --output results
@@ -30,6 +30,9 @@ studio-test: $(VENV)/.installed  ## the studio in a real browser (installs playw
 
 screenshots: studio-test  ## the pictures of the studio in docs, by the same test
 	FAIRVEIL_SCREENSHOTS=docs/studio $(BIN)/python -m pytest tests/test_studio_browser.py -k ten_clicks
+
+gallery: $(VENV)/.installed  ## run the numbered examples again and store their pages in docs/examples (a few minutes)
+	$(BIN)/python examples/gallery.py
 
 docs: $(VENV)/.installed  ## the documentation site in results/site; broken links and warnings fail
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

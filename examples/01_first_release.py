@@ -18,7 +18,7 @@ X, S, salary = train.X[:rows], train.S[:rows], train.targets["salary"][:rows]
 # %%
 encoder = fv.FairEncoder(2.5, sees_sensitive=True, training=fv.Training(steps=steps), unmet="warn", verbose=False)
 encoder.fit(X, sensitive_features=S)
-print(encoder.distortion_)
+print(f"distortion {encoder.distortion_.mean:.2f}, at most {encoder.distortion_.upper:.2f}")
 
 # %%
 released = encoder.transform(X, sensitive_features=S)  # the same columns and types
@@ -31,3 +31,10 @@ print(released.head())
 result = fv.audit(released, S, {"salary": salary}, original=X, verbose=False)
 print(result.headline())
 print(result.columns[["column", "changed", "drift"]])
+picture = result.plot()  # every attacker, with its interval
+
+# %% [markdown]
+# What happened to the columns: the distribution of each, before and after.
+
+# %%
+picture = result.plot("columns")

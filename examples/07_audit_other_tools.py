@@ -16,3 +16,4 @@ released = X.drop(columns="relationship")
 result = fv.audit(released, S, original=X, verbose=False)
 print(result.headline())
 print(result.exceeded(auc=0.6, balanced_advantage=0.1, gap=0.1))  # the default limits of `fairveil audit`
+picture = result.plot()

@@ -16,5 +16,9 @@ encoder = fv.FairEncoder(
 )  # fmt: skip
 encoder.fit(train.X[:rows], sensitive_features=train.S[:rows])
 
+# %% [markdown]
+# In a table of few values, rows may equal fitted ones by chance. `unseen_rows=True` states that none of these was
+# fitted.
+
 # %%
-print(encoder.certify(test.X[:rows], sensitive_features=test.S[:rows]))
+print(encoder.certify(test.X[:rows], sensitive_features=test.S[:rows], unseen_rows=True))

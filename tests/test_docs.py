@@ -1,5 +1,6 @@
 """The examples of the documentation run."""
 
+import inspect
 import json
 import re
 import runpy
@@ -69,11 +70,26 @@ def test_an_example_runs(script, tmp_path, monkeypatch, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         runpy.run_path(str(script))
-    assert capsys.readouterr().out
-    assert script.name in (DOCS / "examples.md").read_text()
+    printed = capsys.readouterr().out
+    assert printed
+    assert not re.search(r"\bnan\b", printed), "a step of the example failed silently"
+    assert script.stem in (DOCS / "examples.md").read_text()
 
 
 def test_every_public_name_is_in_the_reference():
     told = "\n".join(path.read_text() for path in (DOCS / "api").glob("*.md"))
     absent = [name for name in fairveil.__all__ if not re.search(rf"(\.|fv\.){name}\b", told)]
     assert not absent
+    without = [name for name in fairveil.__all__ if ">>> " not in (inspect.getdoc(getattr(fairveil, name)) or "")]
+    assert not without, "names without an example"
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_a_page_of_the_gallery_shows_its_script(script):
+    """Pages are stored with their output: each must hold the code of its script, all of it and nothing else."""
+    gallery = runpy.run_path(str(script.parent / "gallery.py"))
+    page = (DOCS / "examples" / f"{script.stem}.md").read_text()
+    code = [text for kind, text in gallery["cells"](script.read_text()) if kind == "code"]
+    assert re.findall(r"```python\n(.*?)\n```", page, re.DOTALL) == code
+    for picture in re.findall(r"!\[[^]]*\]\((.*?)\)", page):
+        assert (DOCS / "examples" / picture).is_file()

@@ -91,6 +91,21 @@ def test_help_does_not_wait_for_torch():
     assert run.stdout.strip() == "[]"
 
 
+def test_an_encoder_does_not_wait_for_models_and_charts():
+    """Importing an estimator costs PyTorch, pandas and `sklearn.base`; what attackers and charts need comes later."""
+    slow = "matplotlib", "lightgbm", "sklearn.cluster", "sklearn.linear_model", "sklearn.model_selection"
+    code = f"import sys, fairveil; fairveil.FairEncoder; print([m for m in {slow} if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_the_package_alone_imports_nothing_of_others():
+    code = "import sys; old = {*sys.modules}; import fairveil; print({m.split('.')[0] for m in {*sys.modules} - old})"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    foreign = {name for name in ast.literal_eval(run.stdout) if name not in sys.stdlib_module_names}
+    assert foreign == {"fairveil"}
+
+
 @pytest.mark.parametrize("package", [fairveil, fairveil.workflows], ids=lambda package: package.__name__)
 def test_names_of_a_package_are_there_when_asked_for(package):
     assert set(package.__all__) <= set(dir(package))

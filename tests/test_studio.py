@@ -1,5 +1,6 @@
 """The studio behind its guard: who is let in, what is served, and the whole path from a table to a report."""
 
+import asyncio
 import os
 import re
 import shlex
@@ -221,6 +222,10 @@ def test_from_a_table_to_a_report(folder, project, at_once, capfd):
     report = browser.get(f"{here}/file/report")
     assert "sandbox" in report.headers["content-security-policy"]
     assert "script" not in report.headers["content-security-policy"]
+    policy = browser.get(f"{here}/file/frontier").headers["content-security-policy"]
+    assert "sandbox allow-scripts;" in policy
+    assert policy.count("'none'") == 2
+    assert re.search(r"script-src 'sha256-[^']+'; ", policy)  # the slider's script and no other
     post(browser, f"{here}/choose", number="2")  # the same rows again
     assert "released with this veil before" in browser.get(f"{here}/report").text
     assert browser.get("/").headers["location"] in (f"{here}/report", f"{here}/choose")
@@ -251,7 +256,7 @@ def test_a_job_can_be_cancelled_killed_and_resumed(folder, project):
     assert state == 0o700
 
 
-def _until(project, condition, seconds=60):
+def _until(project, condition, seconds=300):
     end = time.monotonic() + seconds
     while not condition(found := jobs.state_of(project)):
         assert time.monotonic() < end, found
@@ -294,3 +299,66 @@ def test_without_its_packages_the_studio_is_one_line(tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr == "fairveil: The studio needs two more packages: pip install 'fairveil[studio]'.\n"
+
+
+def test_headers_that_contradict_each_other_are_refused(folder, project):
+    """A second host or origin, and lengths that are not numbers: a proxy and the server may read different ones."""
+    browser = admitted(folder)
+    cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+    right = [("host", f"127.0.0.1:{PORT}"), ("cookie", cookie)]
+    address = f"/t/{project.key}/hide"
+    assert _raw_status(browser, address, right) == 200
+    assert _raw_status(browser, address, [*right, ("host", "evil.example")]) == 403
+    assert _raw_status(browser, address, [("host", "evil.example"), *right]) == 403
+    assert _raw_status(browser, address, [*right, ("origin", HERE), ("origin", "null")]) == 403
+    for length in ("-1", "many", "9" * 5000, "\u00b2"):
+        assert _raw_status(browser, address, [*right, ("content-length", length)]) == 413
+
+
+def _raw_status(browser, address, headers):
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
+        "path": address, "raw_path": address.encode(), "query_string": b"", "root_path": "",
+        "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", PORT),
+    }  # fmt: skip
+    asyncio.run(browser.app(scope, receive, send))
+    return sent[0]["status"]
+
+
+def test_a_second_tab_changes_nothing_while_a_job_runs(folder, project, monkeypatch):
+    """The frontier and the choices on disk belong to the running job."""
+    project.remember("chosen", {"sensitive": ["sex"], "targets": []})
+    project.remember("inspection", {"columns": [], "sensitive": ["sex"], "rows": 1, "file": "people.csv"})
+    project.veils.mkdir()
+    (project.veils / "frontier.json").write_text("{}")
+    monkeypatch.setattr(jobs, "_alive", lambda project: True)
+    browser, here = admitted(folder), f"/t/{project.key}"
+    assert post(browser, f"{here}/learn", budgets="1", speed="trial").status_code == 400
+    assert post(browser, f"{here}/hide", sensitive="hired").status_code == 400
+    assert post(browser, f"{here}/columns", role=[]).status_code == 400
+    assert (project.veils / "frontier.json").is_file()
+    assert project.recall("chosen") == {"sensitive": ["sex"], "targets": []}
+
+
+def test_previews_read_a_large_table_once(folder, monkeypatch):
+    from fairveil.workflows import open_table, preview
+
+    read = []
+    whole = preview.sample_rows
+    monkeypatch.setattr(preview, "sample_rows", lambda *given, **named: read.append(1) or whole(*given, **named))
+    file = folder / "people.csv"
+    for _ in range(3):
+        preview._sampled(open_table(file), ("role", "skill"), (), 50)
+    assert len(read) == 1
+    file.write_text(file.read_text() + "wife,x,3,170.0,f,1\n")  # changed: read again
+    assert preview._sampled(open_table(file), ("role", "skill"), (), 5000).num_rows == 1201
+    assert len(read) == 2

@@ -142,8 +142,16 @@ def test_from_a_table_to_a_report_in_under_ten_clicks(server, chromium):
     tab.click(page.get_by_role("button", name="Release and audit"))
     page.get_by_text("Its card, to publish with it").wait_for()
     tab.look("report")
-    tab.click(page.get_by_role("link", name="Open").first)
+    with context.expect_page() as opened:
+        tab.click(page.get_by_role("link", name="Open staff.audit.html"))
+    opened.value.get_by_text("What attackers still find").wait_for()
     assert tab.clicks < 10
+    with context.expect_page() as opened:
+        page.get_by_role("link", name="Open frontier.html").click()
+    slider = opened.value.get_by_role("slider")  # its script runs, in a sandbox
+    assert slider.get_attribute("aria-valuetext") == "Budget 8, recommended"
+    slider.press("ArrowLeft")
+    assert slider.get_attribute("aria-valuetext") == "Budget 0.001, not met"
     assert not tab.errors
     assert {path.name for path in server.folder.iterdir()} >= {
         "staff.censored.csv", "staff.censored.csv.card.md", "staff.audit.html", "staff.schema.yaml", "staff-veils",

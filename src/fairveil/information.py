@@ -1,6 +1,14 @@
 """Mutual information between a release and S in nats, from samples: k-NN estimates, and lower and upper bounds.
 
 Values are never clipped: estimates of small values may be negative.
+
+Examples
+--------
+>>> import numpy as np
+>>> import fairveil as fv
+>>> x = np.random.default_rng(0).normal(size=(500, 1))
+>>> abs(fv.information.knn_mutual_information(x, [0, 1] * 250)) < 0.1  # nothing to find
+True
 """
 
 import math
@@ -13,8 +21,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 from scipy.spatial import cKDTree
-from sklearn.model_selection import StratifiedKFold
-from sklearn.neighbors import NearestNeighbors
 
 from fairveil._utils.errors import InputError
 from fairveil._utils.weights import check_weights
@@ -168,6 +174,8 @@ def information_bracket(
     class density is averaged over the rows of the class including its own source, the marginal without it; by Jensen's
     inequality the first is biased upwards and the second downwards.
     """
+    from sklearn.model_selection import StratifiedKFold
+
     points, _, codes = _labelled(x, s)
     choices = list(models) if models is not None else default_models(seed)
     scores = np.empty(len(points))
@@ -270,6 +278,8 @@ def _kth_distance(points: Array, among: Array, k: int, *, same: bool) -> Array:
     k = k + 1 if same else k
     if points.shape[1] <= _TREE_DIMENSIONS:
         return np.asarray(cKDTree(among).query(points, k=[k], workers=-1)[0][:, 0])
+    from sklearn.neighbors import NearestNeighbors
+
     nearest = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(among).kneighbors(points, return_distance=False)
     # The product form of the distance suffers from cancellation, so recompute it from the two points.
     return np.asarray(np.linalg.norm(points - among[nearest[:, k - 1]], axis=1))

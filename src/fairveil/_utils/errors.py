@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 
 class InputError(ValueError):
-    """The input cannot be used. Lists every problem found, not only the first."""
+    """The input cannot be used. Lists every problem found, not only the first.
+
+    Examples
+    --------
+    >>> print(InputError(["Column 'a' is missing.", "Column 'b' has no role."]))
+    2 problems with the input:
+      - Column 'a' is missing.
+      - Column 'b' has no role.
+    """
 
     def __init__(self, problems: str | Sequence[str]) -> None:
         self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
@@ -12,11 +20,26 @@ class InputError(ValueError):
 
 
 class BudgetNotMet(RuntimeError):
-    """The upper confidence bound on the distortion exceeds the budget, so there is no veil to return."""
+    """The upper confidence bound on the distortion exceeds the budget, so there is no veil to return.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> try:
+    ...     fv.FairEncoder(0.001).fit(X, sensitive_features=S)  # doctest: +SKIP
+    ... except fv.BudgetNotMet as error:
+    ...     print(error)  # what was reached; raise the budget, or give more rows
+    """
 
 
 class CertificateNotMet(RuntimeError):
-    """The rows that were set aside do not certify the value asked for. best: the value that they do certify."""
+    """The rows that were set aside do not certify the value asked for. best: the value that they do certify.
+
+    Examples
+    --------
+    >>> CertificateNotMet("These rows certify 0.08, not 0.05.", best=0.08).best
+    0.08
+    """
 
     def __init__(self, message: str, best: float) -> None:
         self.best = best
@@ -28,27 +51,69 @@ class CertificateNotMet(RuntimeError):
 
 
 class BudgetWarning(UserWarning):
-    """A bound was not verified on held-out rows, and the caller chose to continue anyway."""
+    """A bound was not verified on held-out rows, and the caller chose to continue anyway.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> warnings.simplefilter("error", BudgetWarning)  # doctest: +SKIP
+    """
 
 
 class TrainingFailed(RuntimeError):
-    """Training diverged: a player's loss is not finite."""
+    """Training diverged: a player's loss is not finite.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> training = fv.Training(learning_rate=1e-4)  # a smaller rate usually helps
+    """
 
 
 class VeilFileError(ValueError):
-    """A `.veil` or checkpoint file is damaged, was altered, or is a different kind of file."""
+    """A `.veil` or checkpoint file is damaged, was altered, or is a different kind of file.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> try:
+    ...     fv.load(b"not a veil")
+    ... except fv.VeilFileError:
+    ...     print("refused")
+    refused
+    """
 
 
 class DataNotFound(FileNotFoundError):
-    """A data set is in none of the expected places."""
+    """A data set is in none of the expected places.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> try:
+    ...     train, test = fv.datasets.load_utkface()  # doctest: +SKIP
+    ... except fv.DataNotFound as error:
+    ...     print(error)  # where the files were expected
+    """
 
 
 class ClippedWarning(UserWarning):
-    """Numbers outside the schema's range were clipped before encoding."""
+    """Numbers outside the schema's range were clipped before encoding.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", ClippedWarning)  # doctest: +SKIP
+    """
 
 
 class CollapseWarning(UserWarning):
-    """Some columns of a release hold few of the values they had."""
+    """Some columns of a release hold few of the values they had.
+
+    Examples
+    --------
+    >>> encoder.drift_  # every column's distribution, before and after  # doctest: +SKIP
+    """
 
 
 def _listing(problems: Sequence[str]) -> str:

@@ -134,6 +134,12 @@ def audit(
     -------
     AuditResult
         If nothing is found, that is not a proof: see `certify` for bounds that hold against every attacker.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> result = fv.audit(released, S, {"salary": y}, original=X)  # doctest: +SKIP
+    >>> print(result.verdict())  # doctest: +SKIP
     """
     check_profile(profile)
     check_confidence(confidence)

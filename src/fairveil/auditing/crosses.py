@@ -14,7 +14,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, Ridge
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
@@ -155,6 +154,8 @@ class Crosses:
         return truth + np.where(shares == 0, 1e-9, 0.0)  # avoids log 0 for a class without rows
 
     def _model(self) -> Any:
+        from sklearn.linear_model import LogisticRegression, Ridge
+
         return Ridge(1.0) if self.classes is None else LogisticRegression(C=1.0, max_iter=200)
 
     def _answer(self, model: Any, features: Array) -> Array:

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import special
-from sklearn.decomposition import PCA
 
 from fairveil._utils.errors import InputError
 from fairveil.auditing.inputs import Released, Target
@@ -127,4 +126,6 @@ def embedding(target: Target, evidence: Evidence, epochs: int, seed: int) -> Arr
                       epochs=epochs, seed=seed)  # fmt: skip
     network.fit(x, y, rows[truth.parts.validation], truth.validation)
     found = network.embed(rows[truth.parts.test])
+    from sklearn.decomposition import PCA
+
     return found if few else np.asarray(PCA(_COMPONENTS, random_state=seed).fit_transform(found))

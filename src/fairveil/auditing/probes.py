@@ -3,13 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-import lightgbm
 import numpy as np
 import pandas as pd
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from fairveil._utils.errors import InputError
 from fairveil.metrics import Estimate, accuracy, demographic_parity_gap, roc_auc, weighted_auc
@@ -92,11 +87,15 @@ def probe(
 
 
 def _trees(seed: int) -> Any:
+    import lightgbm
+
     return lightgbm.LGBMClassifier(**_SETTINGS, random_state=seed)
 
 
 def _chosen(x: np.ndarray, codes: np.ndarray, seed: int, draws: int) -> Any:
     """Trees or a logistic regression: the one that, trained on the other rows, predicts a fifth of them better."""
+    from sklearn.metrics import log_loss
+
     if len(x) > _FEW_ROWS:
         return _trees(seed)
     # All draws of a row are on one side: otherwise a model that memorises rows would look best.
@@ -113,6 +112,10 @@ def _chosen(x: np.ndarray, codes: np.ndarray, seed: int, draws: int) -> Any:
 
 
 def _linear() -> Any:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
 
 

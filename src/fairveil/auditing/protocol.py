@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
 
 from fairveil._utils.components import Components
 from fairveil._utils.errors import InputError, rows_named
@@ -121,6 +120,8 @@ def learning_parts(
     rows: Positions, strata: NDArray[np.generic] | None, most: int, seed: int
 ) -> tuple[Positions, Positions]:
     """These rows as training and validation rows, in the proportion of a random split, stratified by S."""
+    from sklearn.model_selection import train_test_split
+
     own = None if strata is None else strata[rows]
     share = _VALIDATION / (1.0 - _TEST)
     train, validation = train_test_split(rows, test_size=share, random_state=seed, stratify=own)
@@ -133,12 +134,16 @@ def _at_most(part: Positions, limit: int, generator: np.random.Generator) -> Pos
 
 
 def _random_parts(strata: NDArray[np.generic] | None, rows: int, seed: int) -> Parts:
+    from sklearn.model_selection import train_test_split
+
     rest, test = train_test_split(np.arange(rows), test_size=_TEST, random_state=seed, stratify=strata)
     train, validation = learning_parts(rest, strata, rows, seed)
     return Parts(train, validation, np.sort(test))
 
 
 def _given_parts(names: NDArray[np.generic], strata: NDArray[np.generic] | None, rows: int, seed: int) -> Parts:
+    from sklearn.model_selection import train_test_split
+
     if names.shape != (rows,):
         raise InputError(f"split must name the part of each of the {rows} rows. It has shape {names.shape}.")
     strange = np.flatnonzero(~np.isin(names, PARTS))

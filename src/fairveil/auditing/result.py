@@ -44,6 +44,15 @@ class AuditResult:
     subject: the audited file, by SHA-256, if it was checked. seal: who checked it.
     presence: for each group of S, how many more people an attacker is certain about who knows some of their columns and
         counts matching rows of the release (see `presence_rows`); empty without an original table.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> result = fv.audit(released, S, {"salary": y}, original=X)  # doctest: +SKIP
+    >>> print(result.headline())  # doctest: +SKIP
+    >>> result.exceeded(auc=0.6, gap=0.1)  # doctest: +SKIP
+    >>> result.plot("columns")  # doctest: +SKIP
+    >>> result.to_html("audit.html")  # doctest: +SKIP
     """
 
     valid: bool

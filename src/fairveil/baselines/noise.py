@@ -3,6 +3,14 @@
 The baselines of Table `tb:genki`. A row of d coordinates, each of range 1, gets independent noise of variance D / d per
 coordinate, so that E|X_r - X|^2 = D. Under local differential privacy any row may be exchanged for any other: the
 sensitivity is d in L1 and sqrt(d) in L2.
+
+Examples
+--------
+>>> import numpy as np
+>>> import fairveil as fv
+>>> x = np.random.default_rng(0).normal(size=(100, 3))
+>>> fv.noise.LaplaceNoise(budget=1.0, random_state=0).fit_transform(x).shape
+(100, 3)
 """
 
 import math

@@ -46,6 +46,11 @@ class Column:
     starts: where the bins of a number begin, the first at `lower`. A release draws a bin, then a grid point within it;
         spikes are bins of their own. Empty: the number is released with additive noise instead.
     shares: the share of the rows in each bin, rounded; ranks are measured on this distribution. Empty: equal shares.
+
+    Examples
+    --------
+    >>> Column("town", "categorical", categories=("x", "y"), default="x").role
+    'encode'
     """
 
     name: str

@@ -26,7 +26,16 @@ _MOST_RULES = 4000
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a table, and which determine others. Inferred from data, edited by hand, stored as JSON."""
+    """The columns of a table, and which determine others. Inferred from data, edited by hand, stored as JSON.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import fairveil as fv
+    >>> schema = fv.Schema.infer(pd.DataFrame({"town": ["x", "y"] * 50, "age": range(100)}))
+    >>> [(column.name, column.kind) for column in schema.edit("town", role="keep").columns]
+    [('town', 'categorical'), ('age', 'integer')]
+    """
 
     columns: tuple[Column, ...] = field(default_factory=tuple)
     dependencies: tuple[Dependency, ...] = ()

@@ -1,4 +1,11 @@
-"""The data sets of the paper: real ones, read from this machine and never downloaded, and its synthetic mixture."""
+"""The data sets of the paper: real ones, read from this machine and never downloaded, and its synthetic mixture.
+
+Examples
+--------
+>>> import fairveil as fv
+>>> train, test = fv.datasets.load_adult(case="I")  # doctest: +SKIP
+>>> train.X, train.S, train.targets["salary"]  # doctest: +SKIP
+"""
 
 from fairveil.datasets.adult import load_adult
 from fairveil.datasets.base import ImageSplit, Split

@@ -55,6 +55,11 @@ class AffineTransport(Architecture):
     n_components : int
         Maximum number of principal components that are released. What they leave out counts against the budget: a small
         budget needs more components.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> encoder = fv.FairEncoder(3.0, architecture=fv.AffineTransport(n_components=60), sees_sensitive=True)
     """
 
     name: ClassVar[str] = "affine_transport"

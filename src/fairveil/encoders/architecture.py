@@ -57,7 +57,14 @@ class Signature:
 
 
 class Architecture:
-    """The configuration of an encoder. Subclasses are frozen dataclasses; their fields are the caller's settings."""
+    """The configuration of an encoder. Subclasses are frozen dataclasses; their fields are the caller's settings.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> isinstance(fv.Gaussian(full=True), fv.Architecture)
+    True
+    """
 
     #: Its name for `architecture=` and in veil files.
     name: ClassVar[str] = ""

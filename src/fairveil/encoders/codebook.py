@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
 from fairveil._utils.errors import InputError, must_be
@@ -70,6 +69,8 @@ def learn_cells(
 
     scores: (rows, scores), further numbers by which rows are told apart, in the unit of the distance.
     """
+    from sklearn.cluster import MiniBatchKMeans
+
     if count < 2:
         raise InputError(f"n_cells must be at least 2. Got {count}.")
     count = min(count, len(rows) // fewest)

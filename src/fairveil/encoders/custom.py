@@ -32,6 +32,12 @@ class Custom(Architecture):
         Number of normal variables among the inputs.
     residual : bool
         Whether the output corrects the original; otherwise it replaces it.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> from torch import nn
+    >>> encoder = fv.FairEncoder(2.0, architecture=fv.Custom(lambda inputs, outputs: nn.Linear(inputs, outputs)))
     """
 
     name: ClassVar[str] = "custom"

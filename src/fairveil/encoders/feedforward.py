@@ -34,6 +34,11 @@ class FeedForward(Architecture):
         Batch norm on hidden layers: minibatch statistics in training, running statistics afterwards.
     residual : bool
         Whether the output corrects the original; otherwise it replaces it, as in the paper's image experiments.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> encoder = fv.FairEncoder(1.5, architecture=fv.FeedForward(hidden=(256, 256)))
     """
 
     name: ClassVar[str] = "feedforward"

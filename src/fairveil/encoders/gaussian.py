@@ -26,6 +26,11 @@ class Gaussian(Architecture):
     ----------
     full : bool
         Whether the noise has a full covariance; otherwise it is independent across columns.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> encoder = fv.FairEncoder(16.0, architecture=fv.Gaussian(full=True), sees_sensitive=True)
     """
 
     name: ClassVar[str] = "gaussian"

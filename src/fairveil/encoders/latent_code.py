@@ -41,6 +41,11 @@ class LatentCode(Architecture):
         budget needs more components.
     hidden : tuple of int
         Hidden layers of the network that moves the codes.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> encoder = fv.FairEncoder(3.0, architecture=fv.LatentCode(n_components=64))
     """
 
     name: ClassVar[str] = "latent_code"

@@ -39,6 +39,11 @@ class Matrix(Architecture):
         combinations of categories, for a few categorical columns.
     codebook :
         Learned in `fit`; leave it empty.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> encoder = fv.FairEncoder(3.3, architecture=fv.Matrix(n_cells=64), sees_sensitive=True)
     """
 
     name: ClassVar[str] = "matrix"

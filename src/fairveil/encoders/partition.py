@@ -52,6 +52,11 @@ class Partition(Architecture):
         Maximum number of records that can be released.
     codebook :
         Learned in `fit`; leave it empty.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> encoder = fv.FairEncoder(2.0, architecture=fv.Partition(n_cells=100), sees_sensitive=True)
     """
 
     name: ClassVar[str] = "partition"
@@ -117,6 +122,11 @@ class BalancedPartition(Partition):
         The weight of squared differences of scores, relative to the distance. 0: cells only keep rows close.
     codebook, directions, scores :
         Learned in `fit`; leave them empty.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> encoder = fv.FairEncoder(4.0, architecture=fv.BalancedPartition(n_cells=12), sees_sensitive=True)
     """
 
     name: ClassVar[str] = "balanced_partition"

@@ -45,6 +45,11 @@ class TransposedConv(Architecture):
         Number of normal variables from which the mask is generated.
     normalise : bool
         Batch norm.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> encoder = fv.FairEncoder(3.0, architecture=fv.TransposedConv(channels=(128, 64)))
     """
 
     name: ClassVar[str] = "transposed_conv"
@@ -86,6 +91,11 @@ class NoisyAutoencoder(Architecture):
         Channels of the convolutions; the decoder mirrors them.
     noise_dim : int
         Number of normal variables mixed with the code.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> encoder = fv.FairEncoder(100.0, architecture=fv.NoisyAutoencoder(noise_dim=128))
     """
 
     name: ClassVar[str] = "noisy_autoencoder"

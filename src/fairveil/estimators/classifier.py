@@ -11,7 +11,6 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
@@ -91,6 +90,19 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     ------
     BudgetNotMet
         The upper bound on the loss exceeds `max_loss`, and `unmet` is "raise".
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> import fairveil as fv
+    >>> generator = np.random.default_rng(0)
+    >>> X = pd.DataFrame({"town": generator.choice(["x", "y"], 200), "age": generator.integers(20, 60, 200)})
+    >>> S = pd.Series(generator.choice(["f", "m"], 200), name="sex")
+    >>> y = (X["age"] > 40).astype(int)
+    >>> brief = fv.Training(steps=2, adversary_hidden=((4,),), rounds=1)
+    >>> model = fv.FairClassifier(max_loss=9.0, training=brief, unmet="warn", verbose=False, random_state=0)
+    >>> model.fit(X, y, sensitive_features=S).predict_proba(X).shape
+    (200, 2)
     """
 
     #: The parameter that a `FairFrontier` varies.
@@ -305,6 +317,8 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, sensitive_features: Any = None) -> float:
         """Accuracy of `predict`."""
+        from sklearn.metrics import accuracy_score
+
         predicted = self.predict(X, sensitive_features=sensitive_features)
         return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 

@@ -159,6 +159,18 @@ class FairEncoder(TableTransformer):
         The upper bound on the distortion exceeds the budget, and `unmet` is "raise".
     CertificateNotMet
         The rows that were set aside do not certify the value asked for; `best` is what they do certify.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> import fairveil as fv
+    >>> generator = np.random.default_rng(0)
+    >>> X = pd.DataFrame({"town": generator.choice(["x", "y"], 200), "age": generator.integers(20, 60, 200)})
+    >>> S = pd.Series(generator.choice(["f", "m"], 200), name="sex")
+    >>> brief = fv.Training(steps=2, adversary_hidden=((4,),), rounds=1)
+    >>> encoder = fv.FairEncoder(9.0, training=brief, verbose=False, random_state=0)
+    >>> encoder.fit(X, sensitive_features=S).transform(X).shape
+    (200, 2)
     """
 
     #: The parameter that a `FairFrontier` varies.

@@ -52,6 +52,21 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     ------
     BudgetNotMet
         No budget is met, and the estimator's `unmet` is "raise".
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> import fairveil as fv
+    >>> generator = np.random.default_rng(0)
+    >>> X = pd.DataFrame({"town": generator.choice(["x", "y"], 200), "age": generator.integers(20, 60, 200)})
+    >>> S = pd.Series(generator.choice(["f", "m"], 200), name="sex")
+    >>> brief = fv.Training(steps=2, adversary_hidden=((4,),), rounds=1)
+    >>> encoder = fv.FairEncoder(training=brief, unmet="warn", verbose=False, random_state=0)
+    >>> frontier = fv.FairFrontier(encoder, budgets=[6.0, 9.0]).fit(X, sensitive_features=S)
+    >>> frontier.points_["budget"].tolist()
+    [6.0, 9.0]
+    >>> frontier.at(9.0).transform(X).shape
+    (200, 2)
     """
 
     def __init__(

@@ -38,6 +38,14 @@ class Quantiser(TableTransformer):
     n_cells_ : int
         The actual number of records.
     schema_ : Schema
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fairveil as fv
+    >>> x = np.random.default_rng(0).normal(size=(400, 2))
+    >>> len(np.unique(fv.Quantiser(n_cells=8, random_state=0).fit_transform(x), axis=0))
+    8
     """
 
     def __init__(

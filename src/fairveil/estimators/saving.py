@@ -46,6 +46,12 @@ def load(path: str | Path | bytes) -> Any:
 
     Rejects a file with a wrong checksum, and one whose parts contradict each other. The file may come from anybody: a
     signature (`fairveil sign`) shows its origin.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> encoder = fv.load("sex.veil")  # doctest: +SKIP
+    >>> released = encoder.transform(X, sensitive_features=S)  # doctest: +SKIP
     """
     name = "The veil" if isinstance(path, bytes) else Path(path).name
     manifest, weights = read_archive(path)

@@ -1,4 +1,11 @@
-"""Fairness and accuracy metrics with confidence intervals and sample sizes, for arrays."""
+"""Fairness and accuracy metrics with confidence intervals and sample sizes, for arrays.
+
+Examples
+--------
+>>> import fairveil as fv
+>>> fv.metrics.demographic_parity_gap([1, 1, 0, 0] * 50, ["f", "m"] * 100).largest().value
+0.0
+"""
 
 from fairveil.metrics.estimate import (
     Estimate,

@@ -44,6 +44,11 @@ class AugmentedLagrangian:
 
     Its gradient in v is max(0, m + rho v). After each step the multiplier changes by `rate` x rho times the violation,
     smoothed over about 1 / (1 - smoothing) minibatches to reduce their noise, and is clipped at 0.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> encoder = fv.FairEncoder(1.5, constraint=fv.AugmentedLagrangian(rho=8.0))
     """
 
     rho: float = 4.0
@@ -73,6 +78,11 @@ class Penalty:
 
     The text lets rho_t decrease (growth < 1); the authors' code lets it grow (growth > 1), which is the default here.
     With a finite rho the optimum lies outside the bound by multiplier / (2 rho).
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> encoder = fv.FairEncoder(1.5, constraint=fv.Penalty(growth=1.1))
     """
 
     rho: float = 5.0

@@ -1,13 +1,17 @@
-"""Charts of an audit as PNG data URIs. Their text is rasterised, so names cannot inject markup."""
+"""Charts of an audit as PNG data URIs. Their text is rasterised, so names cannot inject markup.
+
+matplotlib is imported when the first chart is drawn: importing it takes a third of the time of importing PyTorch.
+"""
 
 import base64
 import io
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Rows = list[dict[str, Any]]
 
@@ -21,7 +25,7 @@ def leakage_axes(attacks: Rows) -> Any:
     """Accuracy (or explained variance) of every attacker with its interval, and the majority rate."""
     names = list(dict.fromkeys(row["sensitive"] for row in attacks))
     tallest = max(sum(row["sensitive"] == name for row in attacks) for name in names)
-    figure = Figure(figsize=(5.2 * len(names), 0.36 * tallest + 1.2), layout="constrained")
+    figure = _figure(5.2 * len(names), 0.36 * tallest + 1.2)
     every = figure.subplots(1, len(names), squeeze=False)[0]
     for axes, name in zip(every, names, strict=True):
         rows = [row for row in attacks if row["sensitive"] == name][::-1]
@@ -46,7 +50,7 @@ def marginal_axes(marginals: Rows) -> Any:
     names = list(dict.fromkeys(row["column"] for row in marginals))
     across = min(len(names), 3)
     down = -(-len(names) // across)
-    figure = Figure(figsize=(4.2 * across, 2.6 * down), layout="constrained")
+    figure = _figure(4.2 * across, 2.6 * down)
     every = figure.subplots(down, across, squeeze=False).ravel()
     for axes, name in zip(every, names, strict=False):
         rows = [row for row in marginals if row["column"] == name][::-1]
@@ -65,7 +69,7 @@ def marginal_axes(marginals: Rows) -> Any:
 def utility_picture(tasks: Rows) -> str:
     """Utility of every task model on the release, and of the same model on the original data."""
     rows = _once(tasks)[::-1]
-    figure = Figure(figsize=(7, 0.42 * len(rows) + 1.2), layout="constrained")
+    figure = _figure(7, 0.42 * len(rows) + 1.2)
     axes = figure.subplots()
     for height, row in enumerate(rows):
         axes.errorbar(row["utility"], height, xerr=_sides(row, "utility"), fmt="o", color="C0", capsize=3,
@@ -90,7 +94,7 @@ def parity_picture(tasks: Rows, leakage: Rows) -> str:
     ]
     bars += [(f"worst found, {row['sensitive']}", row, "worst_gap") for row in leakage]
     bars = bars[::-1]
-    figure = Figure(figsize=(7, 0.42 * len(bars) + 1.2), layout="constrained")
+    figure = _figure(7, 0.42 * len(bars) + 1.2)
     axes = figure.subplots()
     for height, (_, row, name) in enumerate(bars):
         colour = "C3" if name == "worst_gap" else "C0"
@@ -110,7 +114,7 @@ def group_picture(rates: Rows) -> str:
     tallest = max(sum((r["target"], r["model"], r["sensitive"]) == panel for r in shown) for panel in panels)
     across = min(len(panels), 3)
     down = -(-len(panels) // across)
-    figure = Figure(figsize=(4.4 * across, down * (0.4 * tallest + 1.2)), layout="constrained")
+    figure = _figure(4.4 * across, down * (0.4 * tallest + 1.2))
     grid = figure.subplots(down, across, squeeze=False).ravel()
     for axes, panel in zip(grid, panels, strict=False):
         rows = [row for row in shown if (row["target"], row["model"], row["sensitive"]) == panel][::-1]
@@ -129,7 +133,7 @@ def group_picture(rates: Rows) -> str:
 def presence_picture(presence: Rows) -> str:
     """The share of each group about which an attacker is certain: by facts alone, and with the release."""
     rows = [row for row in presence if row["group"] is not None][::-1]
-    figure = Figure(figsize=(7, 0.42 * len(rows) + 1.2), layout="constrained")
+    figure = _figure(7, 0.42 * len(rows) + 1.2)
     axes = figure.subplots()
     for height, row in enumerate(rows):
         colour = "C3" if row["newly_certain_low"] > 0.0 else "C0"
@@ -145,9 +149,9 @@ def presence_picture(presence: Rows) -> str:
     return data_uri(figure)
 
 
-def frontier_figure(points: Rows) -> Figure:
+def frontier_figure(points: Rows) -> "Figure":
     """Achieved value for each budget, and the gain of the training adversaries on validation rows."""
-    figure = Figure(figsize=(9.6, 4.0), layout="constrained")
+    figure = _figure(9.6, 4.0)
     spent, leak = figure.subplots(1, 2)
     for row in points:
         colour, filled = ("C0", "C0") if row["met"] else ("C3", "none")
@@ -169,7 +173,7 @@ def frontier_figure(points: Rows) -> Figure:
     return figure
 
 
-def points_figure(frontier: dict[str, Any]) -> Figure:
+def points_figure(frontier: dict[str, Any]) -> "Figure":
     """The points of a file's frontier with intervals, one row per target.
 
     Leakage of S against the budget, accuracy of the target against the leakage and against ΔDemP. The axes include
@@ -178,7 +182,7 @@ def points_figure(frontier: dict[str, Any]) -> Figure:
     """
     points = [point for point in frontier["points"] if point["met"] and point.get("S AUC") is not None]
     targets = frontier["targets"]
-    figure = Figure(figsize=(4.8 * (3 if targets else 1), 4.0 * max(len(targets), 1)), layout="constrained")
+    figure = _figure(4.8 * (3 if targets else 1), 4.0 * max(len(targets), 1))
     grid = figure.subplots(max(len(targets), 1), 3 if targets else 1, squeeze=False)
     hidden, leak = " & ".join(frontier["hides"]), "AUC of a fresh attacker"
     for row, target in zip(grid, targets or [None], strict=True):
@@ -231,14 +235,22 @@ def _plain(text: str) -> str:
     return short.replace("$", r"\$")
 
 
-def _few_ticks(figure: Figure) -> None:
+def _few_ticks(figure: "Figure") -> None:
     """Few enough ticks that their labels do not overlap."""
+    from matplotlib.ticker import MaxNLocator
+
     for axes in figure.axes:
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.tick_params(axis="x", labelsize=8)
 
 
-def data_uri(figure: Figure) -> str:
+def _figure(width: float, height: float) -> "Figure":
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def data_uri(figure: "Figure") -> str:
     """A figure as a PNG data URI."""
     _few_ticks(figure)
     buffer = io.BytesIO()

@@ -73,13 +73,17 @@ def write_training(points: list[Point], varied: str, path: Path) -> None:
 def _write(path: Path, title: str, intro: str, charts: list[Markup], panels: list[Point], advice: Point | None) -> None:
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to.")
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     chosen = next((panel["number"] for panel in panels if panel["recommended"]), 0)
     page = TEMPLATES.get_template("frontier.html.j2").render(
         title=title, intro=intro, charts=charts, panels=panels, advice=advice, chosen=chosen, script=Markup(SCRIPT),
-        digest=digest,
+        digest=script_digest(),
     )  # fmt: skip
     write_atomic(path, page.encode())
+
+
+def script_digest() -> str:
+    """The hash of `SCRIPT` as content security policies name it: only this script may run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 
 
 def points_charts(frontier: dict[str, Any]) -> list[Markup]:

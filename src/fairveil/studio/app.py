@@ -17,7 +17,7 @@ from fairveil._utils.errors import InputError
 from fairveil._utils.progress import duration
 from fairveil.studio import commands, jobs
 from fairveil.studio.project import Project, projects
-from fairveil.studio.security import REPORT_POLICY, Guard
+from fairveil.studio.security import Guard, report_policy
 
 _HERE = Path(__file__).parent
 _ROLES = {
@@ -159,6 +159,7 @@ class Studio:
     async def start_inspection(self, request: Request) -> Response:
         """Inspect with the chosen sensitive columns."""
         project, form = self._project(request), await _form(request)
+        jobs.refuse_second(project)
         names = await run_in_threadpool(_names, project)
         sensitive = [name for name in form.get("sensitive", []) if name in names]
         targets = [name for name in form.get("targets", []) if name in names and name not in sensitive]
@@ -175,6 +176,7 @@ class Studio:
         from fairveil import workflows
 
         project, form = self._project(request), await _form(request)
+        jobs.refuse_second(project)
         found, chosen = project.recall("inspection"), project.recall("chosen")
         if not found:
             raise InputError("Inspect the table first.")
@@ -197,6 +199,7 @@ class Studio:
     async def start_learning(self, request: Request) -> Response:
         """Learn the frontier."""
         project, form = self._project(request), await _form(request)
+        jobs.refuse_second(project)
         budgets = _budgets(_one(form, "budgets"))
         speed = _one(form, "speed")
         if speed not in _STEPS:
@@ -244,13 +247,14 @@ class Studio:
 
     async def download(self, request: Request) -> Response:
         """One of the project's own results; nothing else is served."""
+        from fairveil.report.frontier import script_digest
+
         project, what = self._project(request), request.path_params["what"]
         path = project.downloads().get(what)
         if path is None:
             return await self.absent(request, InputError(""))
         if what in ("report", "frontier") and "save" not in request.query_params:
-            policy = REPORT_POLICY if what == "report" else f"{REPORT_POLICY} allow-scripts".replace(
-                "style-src", "script-src 'unsafe-inline'; style-src")  # fmt: skip
+            policy = report_policy(script_digest() if what == "frontier" else None)
             return FileResponse(path, media_type="text/html", headers={"content-security-policy": policy})
         return FileResponse(path, filename=path.name, media_type="application/octet-stream")
 

@@ -41,14 +41,14 @@ class State:
 
 def start(project: Project, kind: str, settings: dict[str, Any]) -> None:
     """Start a job; one at a time for each table."""
-    _refuse_second(project)
+    refuse_second(project)
     project.remember("job", {"kind": kind, "settings": settings})
     _run(project)
 
 
 def resume(project: Project) -> None:
     """Continue a job that was cancelled or killed."""
-    _refuse_second(project)
+    refuse_second(project)
     job = project.recall("job")
     if not job:
         raise InputError("There is nothing to resume.")
@@ -75,7 +75,8 @@ def state_of(project: Project) -> State:
     return State(kind, "interrupted" if ended == "running" else ended, status)
 
 
-def _refuse_second(project: Project) -> None:
+def refuse_second(project: Project) -> None:
+    """Raise if a job of this table is running: nothing of the table may be changed meanwhile."""
     if _alive(project):
         raise InputError("A job for this table is running already. Wait for it, or cancel it.")
 

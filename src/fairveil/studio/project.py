@@ -75,7 +75,7 @@ class Project:
             "release": self.release, "card": card.with_suffix(".md"), "card-json": card, "report": self.report,
             "audit": self.audit, "schema": self.schema, "frontier": self.veils / "frontier.html",
         }  # fmt: skip
-        return {what: path for what, path in every.items() if path.is_file() and not path.is_symlink()}
+        return {} if self.veils.is_symlink() else {what: path for what, path in every.items() if _is_own(path)}
 
     def prepare(self) -> None:
         """Make the private folder."""
@@ -98,12 +98,16 @@ class Project:
         return values if isinstance(values, dict) else {}
 
 
+def _is_own(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
 def projects(folder: Path) -> list[Project]:
     """The tables of a folder: ordinary files, no links, no releases."""
     found = [
         Project(folder, path.name)
         for path in sorted(folder.iterdir())
-        if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".") and path.is_file()
-        and not path.is_symlink() and not path.name.lower().endswith((".censored.csv", ".censored.parquet"))
+        if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".") and _is_own(path)
+        and not path.name.lower().endswith((".censored.csv", ".censored.parquet"))
     ]  # fmt: skip
     return found[:_MOST_FILES]

@@ -17,8 +17,6 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-#: For reports, which are pages of their own with inline styles: no scripts, no requests, no access to the studio.
-REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
 _HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -30,6 +28,17 @@ _HEADERS = {
 }
 _REFUSED = "This request was refused. Open the studio with the link that `fairveil studio` printed."
 _MOST_BYTES = 2**20
+#: Headers that decide; given twice, a server and a proxy may read different ones.
+_ONCE = (b"host", b"origin", b"content-length", b"sec-fetch-site")
+
+
+def report_policy(script: str | None = None) -> str:
+    """For reports, which are pages of their own with inline styles: no requests, no access to the studio.
+
+    script: the hash of the only script that may run; by default none may.
+    """
+    may, sandbox = ("", "sandbox") if script is None else (f"script-src '{script}'; ", "sandbox allow-scripts")
+    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; {may}{sandbox}; frame-ancestors 'none'"
 
 
 class Guard:
@@ -50,11 +59,12 @@ class Guard:
         if scope["type"] != "http":  # there are no web sockets
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        if not self._from_here(scope["method"], headers):
+        names = [name.lower() for name, _ in scope["headers"]]
+        if any(names.count(name) > 1 for name in _ONCE) or not self._from_here(scope["method"], headers):
             await _answer(send, 403, _REFUSED)
         elif not self._known(headers):
             await self._admit(scope, send)
-        elif int(headers.get("content-length") or 0) > _MOST_BYTES or "transfer-encoding" in headers:
+        elif not _is_small(headers.get("content-length", "0")) or "transfer-encoding" in headers:
             await _answer(send, 413, "This form is too large.")
         else:
             await self._app(scope, receive, _with_headers(send))
@@ -83,6 +93,10 @@ class Guard:
         self._token = None
         cookie = f"{self._cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
         await _answer(send, 303, "", {"location": "/", "set-cookie": cookie})
+
+
+def _is_small(length: str) -> bool:
+    return length.isascii() and length.isdigit() and len(length) < 10 and int(length) <= _MOST_BYTES
 
 
 def _with_headers(send: Send) -> Send:

@@ -83,7 +83,10 @@ def _inspect(project: Project, settings: dict[str, Any]) -> None:
     from fairveil._utils.atomic import write_atomic
 
     found = workflows.inspect_file(
-        workflows.open_table(project.table), settings["sensitive"], coded=settings.get("coded", [])
+        workflows.open_table(project.table),
+        settings["sensitive"],
+        coded=settings.get("coded", []),
+        show_progress=True,
     )
     write_atomic(project.schema, found.to_yaml().encode())
     project.remember("inspection", found.to_dict())

@@ -33,6 +33,12 @@ class Achieved:
     bin changed; None if it was not counted. measure: the distortion's name, a key of
     `fairveil.objectives.distortion.UNITS`. asymptotic: whether the bound is asymptotic, as for squares, or needs no
     assumption about the distribution. columns: how the distribution of each column changed; empty for images.
+
+    Examples
+    --------
+    >>> found = Achieved(mean=0.9, upper=0.97, bound=1.0, rows=2000, confidence=0.95)
+    >>> found.met
+    True
     """
 
     mean: float

@@ -32,7 +32,12 @@ class Round:
 
 @dataclass(frozen=True)
 class History:
-    """All rounds of a game, in order."""
+    """All rounds of a game, in order.
+
+    Examples
+    --------
+    >>> encoder.history_.to_frame().tail(1)  # doctest: +SKIP
+    """
 
     rounds: tuple[Round, ...] = ()
 

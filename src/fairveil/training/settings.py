@@ -99,6 +99,11 @@ class Training:
     device : {"auto", "cpu", "cuda", "mps"}
     checkpoint : path, optional
         Where to save the state of training; if the file exists, training resumes from it.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> encoder = fv.FairEncoder(1.5, training=fv.Training(steps=2000, batch_size=512))
     """
 
     steps: int = UNSET

@@ -12,6 +12,7 @@ import yaml
 
 from fairveil._utils.atomic import refuse_special, write_atomic
 from fairveil._utils.errors import InputError
+from fairveil._utils.progress import progress, whole_job
 from fairveil.data.bins import most_bins
 from fairveil.data.columns import FEWEST, MOST_CATEGORIES, Column, Role, family_of, shown
 from fairveil.data.dependencies import Dependency, find_dependencies
@@ -36,6 +37,8 @@ _NEARLY_AUC = 0.99
 #: Text is an identifier if this share of its values is distinct; for integers, this share.
 _OWN_TEXT, _OWN_NUMBERS = 0.5, 0.95
 _FEWEST_TO_TELL = 50
+#: The title of the stage after reading.
+_COLUMNS = "Inspecting columns"
 
 
 @dataclass(frozen=True)
@@ -148,20 +151,23 @@ def edit_roles(path: str | Path, inspected: Mapping[str, Any], roles: Mapping[st
 
 
 def inspect_file(
-    source: TableFile, sensitive: Sequence[str] = (), *, coded: Sequence[str] = (), seed: int = 0
-) -> Inspection:
+    source: TableFile, sensitive: Sequence[str] = (), *, coded: Sequence[str] = (), seed: int = 0,
+    show_progress: bool = False,
+) -> Inspection:  # fmt: skip
     """Read (a sample of) the rows and propose a schema. Categories held by fewer than ten rows are left out.
 
     coded: columns whose numbers are labels, such as postcodes: they become categorical.
     """
     readable = [name for name in source.names if name not in source.nested]
-    sample = sample_rows(source, readable, {}, MOST_ROWS, seed)
-    return inspect_rows(source, sample.table, sample.rows, sensitive, coded)
+    with whole_job({_COLUMNS: None}):
+        sample = sample_rows(source, readable, {}, MOST_ROWS, seed, show_progress=show_progress)
+        return inspect_rows(source, sample.table, sample.rows, sensitive, coded, show_progress=show_progress)
 
 
 def inspect_rows(
-    source: TableFile, table: pa.Table, rows: int, sensitive: Sequence[str] = (), coded: Sequence[str] = ()
-) -> Inspection:
+    source: TableFile, table: pa.Table, rows: int, sensitive: Sequence[str] = (), coded: Sequence[str] = (), *,
+    show_progress: bool = False,
+) -> Inspection:  # fmt: skip
     """Propose a schema from rows of a file, as text for CSV files. rows: how many rows the file has."""
     unknown = [name for name in sensitive if name not in source.names]
     if unknown:
@@ -172,29 +178,22 @@ def inspect_rows(
         table = pa.table({name: plain_column(with_guessed_type(table[name])) for name in table.column_names})
     secret = _classes(table.select(list(sensitive))) if sensitive else None
     majority = None if secret is None else float(np.bincount(secret).max() / len(secret))
-    found = tuple(
-        _inspect_column(
-            name,
-            table[name],
-            types.get(name),
-            name in sensitive,
-            secret,
-            majority,
-            len(source.names),
-            coded=name in coded,
-        )
-        for name in table.column_names
-    )
+    found = []
+    with progress(table.num_columns, _COLUMNS, show_progress, unit="columns") as report:
+        for name in table.column_names:
+            found.append(_inspect_column(name, table[name], types.get(name), name in sensitive, secret, majority,
+                                         len(source.names), coded=name in coded))  # fmt: skip
+            report(len(found))
     nested = {name: f"no role yet. Values of the type {kind} cannot be censored: 'drop'."
               for name, kind in source.nested.items()}  # fmt: skip
     by_name = {each.column.name: each for each in found}
-    found = tuple(
+    found = [
         Found(Column(name, "categorical", None), 0, 0.0, None, (nested[name],)) if name in nested else by_name[name]
         for name in source.names
-    )
+    ]
     columns, rules = find_dependencies([each.column for each in found], table)
-    found = tuple(replace(each, column=column) for each, column in zip(found, columns, strict=True))
-    return Inspection(source.path.name, rows, found, tuple(sensitive), majority, rules)
+    found = [replace(each, column=column) for each, column in zip(found, columns, strict=True)]
+    return Inspection(source.path.name, rows, tuple(found), tuple(sensitive), majority, rules)
 
 
 def _inspect_column(

@@ -3,6 +3,7 @@
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ from fairveil._utils.errors import ClippedWarning, InputError
 from fairveil._utils.randomness import SystemRandom
 from fairveil.auditing.columns import compare_columns
 from fairveil.data.frames import read_table
-from fairveil.workflows.reading import open_table
+from fairveil.workflows.reading import TableFile, open_table
 from fairveil.workflows.release.job import Job, Options, open_veil
 from fairveil.workflows.sampling import sample_rows
 from fairveil.workflows.tables import as_told
@@ -38,7 +39,7 @@ def preview_veil(source: str | Path, veil: str | Path, *, rows: int = 4000, show
     absent = [name for name in job.columns if name not in file.names]
     if absent:
         raise InputError([f"Column {name!r} is missing from {file.path.name}." for name in absent])
-    table = sample_rows(file, job.columns, job.held_as, rows, seed=0).table
+    table = _sampled(file, tuple(job.columns), tuple(job.held_as.items()), rows)
     secret = table.select(job.secret_names) if job.secret_names else None
     before = table.select(job.released_names)
     with warnings.catch_warnings():
@@ -48,6 +49,23 @@ def preview_veil(source: str | Path, veil: str | Path, *, rows: int = 4000, show
     old, new = (as_told(part.select(job.released_names), types) for part in (before, after))
     columns, marginals = compare_columns(read_table(old), read_table(new))
     return Preview(tuple(job.released_names), _rows(old, shown), _rows(new, shown), columns, marginals, table.num_rows)
+
+
+#: A sample of the table looked at last, in memory only, so that a large file is not read again for every point.
+_latest: dict[tuple[Any, ...], pa.Table] = {}
+_reading = Lock()
+
+
+def _sampled(file: TableFile, columns: tuple[str, ...], held_as: tuple[tuple[str, str], ...], rows: int) -> pa.Table:
+    """A sample of the rows; one request at a time reads."""
+    status = file.path.stat()
+    key = (str(file.path.absolute()), status.st_mtime_ns, status.st_size, status.st_ino, columns, held_as, rows)
+    with _reading:
+        if key not in _latest:
+            table = sample_rows(file, columns, dict(held_as), rows, seed=0).table
+            _latest.clear()
+            _latest[key] = table
+        return _latest[key]
 
 
 def _rows(table: pa.Table, count: int) -> list[list[Any]]:

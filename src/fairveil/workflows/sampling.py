@@ -8,6 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fairveil._utils.errors import InputError
+from fairveil._utils.progress import progress
 from fairveil.workflows.reading import TableFile
 
 #: Maximum rows of a file that are inspected, fitted or audited.
@@ -24,7 +25,10 @@ class Sample:
     rows: int
 
 
-def sample_rows(source: TableFile, columns: Sequence[str], held_as: Mapping[str, str], most: int, seed: int) -> Sample:
+def sample_rows(
+    source: TableFile, columns: Sequence[str], held_as: Mapping[str, str], most: int, seed: int, *,
+    show_progress: bool = False,
+) -> Sample:  # fmt: skip
     """A uniform sample of at most `most` rows.
 
     Each row draws a key; the rows with the smallest keys are kept. The same file and seed give the same rows.
@@ -33,13 +37,16 @@ def sample_rows(source: TableFile, columns: Sequence[str], held_as: Mapping[str,
     kept: pa.Table | None = None
     keys, places = np.empty(0), np.empty(0, dtype=np.int64)
     rows = 0
-    for table in source.batches(columns, held_as, _BATCH):
-        places = np.concatenate([places, np.arange(rows, rows + table.num_rows)])
-        rows += table.num_rows
-        keys = np.concatenate([keys, generator.random(table.num_rows)])
-        kept = table if kept is None else pa.concat_tables([kept, table])
-        if len(keys) > 2 * most:
-            kept, keys, places = _smallest(kept, keys, places, most)
+    total = max(source.rows or source.expected, 1)
+    with progress(total, f"Reading {source.path.name}", show_progress, unit="rows") as report:
+        for table in source.batches(columns, held_as, _BATCH):
+            places = np.concatenate([places, np.arange(rows, rows + table.num_rows)])
+            rows += table.num_rows
+            keys = np.concatenate([keys, generator.random(table.num_rows)])
+            kept = table if kept is None else pa.concat_tables([kept, table])
+            if len(keys) > 2 * most:
+                kept, keys, places = _smallest(kept, keys, places, most)
+            report(min(rows, total))  # the total may be an estimate
     if kept is None:
         raise InputError(f"{source.path.name} has no rows.")
     kept, _, places = _smallest(kept, keys, places, most)

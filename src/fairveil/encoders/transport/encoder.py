@@ -47,6 +47,11 @@ class Transport(Architecture):
         How often all rows are matched with the reference group.
     matched_rows : int
         Number of rows matched at a time.
+
+    Examples
+    --------
+    >>> import fairveil as fv
+    >>> encoder = fv.FairEncoder(1.5, architecture=fv.Transport(levels=3), sees_sensitive=True)
     """
 
     name: ClassVar[str] = "transport"
