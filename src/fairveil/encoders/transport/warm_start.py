@@ -41,16 +41,16 @@ _TINY = 1e-12
 def warm_start(encoder: "TransportEncoder", start: WarmStart) -> None:
     """Match, train, and open the gates as far as each budget allows on average."""
     generator = start.seeds.child("matching").numpy()
-    pairs = _coupled(encoder, start, start.train, generator, encoder.architecture.matchings, "cheapest")
+    pairs = _coupled(encoder, start, start.train, generator, encoder.architecture.matchings,
+                     encoder.architecture.reference(encoder.signature))  # fmt: skip
     training = unseen = _Pairs(start.train, pairs)
     if _has_pairs(start.validation, pairs.reference):
         # Matched in one part, and mostly few: these pairs are used only for early stopping.
         found = _coupled(encoder, start, start.validation, generator, 1, pairs.reference, show_progress=False)
         unseen = _Pairs(start.validation, found)
     with torch.no_grad():
-        encoder.mover.stays.zero_()
-        if pairs.reference is not None:
-            encoder.mover.stays[pairs.reference] = 1.0
+        # To a thousandth: the shares of the groups become part of the file, and exact ones would tell counts of rows.
+        encoder.mover.stays.zero_()[: len(pairs.stays)] = torch.from_numpy(pairs.stays.round(3)).float()
         encoder.mover.levels.copy_(_levels(encoder, start, pairs))
     _learn(encoder, start, training, unseen)
     encoder.open_gates(_affordable(encoder, start))
@@ -196,7 +196,7 @@ def _levels(encoder: "TransportEncoder", start: WarmStart, pairs: Coupling) -> T
 
 @torch.no_grad()
 def _affordable(encoder: "TransportEncoder", start: WarmStart) -> Tensor:
-    """The share of rows that each member can move within its budget: (members,)."""
+    """The share of rows whose gates each member can open within its budget: (members,)."""
     rows = start.train.unweighted()
     generator = start.seeds.child("gates").torch(rows.x.device)
     order = torch.randperm(len(rows), generator=generator, device=rows.x.device)
@@ -205,6 +205,8 @@ def _affordable(encoder: "TransportEncoder", start: WarmStart) -> Tensor:
     assert release.atoms is not None
     record = release.atoms[-1]
     moved = start.distortion.expected(ReleasedBatch(record, record[:, encoder.layout.grouped]), some.x)
-    whole = start.bounds.of_rows(moved).mean(dim=0)
+    assert some.sensitive is not None
+    moves = 1.0 - some.sensitive @ encoder.mover.stays
+    whole = (moves.unsqueeze(1) * start.bounds.of_rows(moved)).mean(dim=0)
     share: Tensor = (start.bounds.values.to(rows.x.device) / whole.clamp_min(1e-9)).amin(dim=1)
     return share
