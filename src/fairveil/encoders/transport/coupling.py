@@ -91,8 +91,8 @@ def couple(
 def _stays(classes: np.ndarray, reference: int | None) -> np.ndarray:
     """The probability with which the rows of each class stay."""
     if reference is None:
-        return np.bincount(classes) / len(classes)
-    return (np.arange(classes.max() + 1) == reference).astype(np.float64)
+        return np.asarray(np.bincount(classes) / len(classes))
+    return np.asarray(np.arange(classes.max() + 1) == reference, dtype=np.float64)
 
 
 def _matched(classes: np.ndarray, reference: int | None) -> list[int]:
