@@ -30,6 +30,9 @@ DRAWS = 4
 BUDGETS = (0.7, 1.1, 1.4, 1.8)
 VARIANTS: dict[str, dict] = {
     "transport": {},
+    "toward one group": {"toward": "cheapest"},
+    "minibatches of 512, 800 steps": {"batch_size": 512, "steps": 800, "pretraining_steps": 800},
+    "two levels of columns": {"levels": 2},
     "whole records only": {"levels": 1},
     "no game: gates as they start": {"steps": 1},
     "five levels of columns": {"levels": 5},

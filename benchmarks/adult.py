@@ -2,8 +2,8 @@
 
 python benchmarks/adult.py case1     three seeds: salary, ΔDemP and what is found of sex, beside the control; tasks that
                                      nobody named, predicted from the same released tables
-python benchmarks/adult.py new_rows  case I, three seeds: attackers that learn from the rows the encoder was fitted on,
-                                     and from as many rows that it has not seen
+python benchmarks/adult.py new_rows  case I, three seeds, toward one group: attackers that learn from the fitted rows,
+                                     and from as many rows that the encoder has not seen
 python benchmarks/adult.py meeting   case I, three seeds, default target: salary, ΔDemP, AUC from fitted and new rows,
                                      rows changed of each group, and the largest drift of a column
 python benchmarks/adult.py battery   what the strongest attacker of an audit finds at three budgets, three seeds
@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from common import EIGHT, run_parts
-from fairveil import BudgetNotMet, FairEncoder, FairFrontier
+from fairveil import BudgetNotMet, FairEncoder, FairFrontier, Transport
 from fairveil.auditing import probe
 from fairveil.data.frames import read_table
 from fairveil.data.marginals import Marginals
@@ -34,6 +34,9 @@ SEEDS = (0, 1, 2)
 #: at most 0.58; 0.02 and 0.55; 0.01 and 0.54: `ablation.py transport --seeds 3 --budgets
 #: 0.7,0.9,1,1.05,1.1,1.4,1.8,2.3`.
 TARGETS = [1.05, 1.8, 2.3]
+#: The same for the default target, `toward="population"`: by the ΔDemP of 6,500 validation rows at budgets 1, 1.6 and
+#: 2.3, one seed.
+MEETING = [1.3, 1.55, 1.9]
 
 
 def found(x: pd.DataFrame, x_test: pd.DataFrame, train: Split, test: Split) -> dict[str, float]:
@@ -143,15 +146,17 @@ def found_from_halves(
 
 
 def new_rows() -> None:
-    """The encoder is fitted on half of the training rows; attackers learn from that half, or from the other one."""
+    """Toward one group: the encoder is fitted on half of the training rows; attackers learn from that half, or from the
+    other one.
+    """
     train, test = load_adult("I")
     rows = []
     for seed in SEEDS:
         parts = halves(train, seed)
         fitted = parts["fitted rows"]
-        frontier = FairFrontier(FairEncoder(sees_sensitive=True, random_state=seed, verbose=False), TARGETS).fit(
-            train.X.iloc[fitted], sensitive_features=train.S.iloc[fitted]
-        )
+        one_sided = FairEncoder(architecture=Transport(toward="cheapest"), sees_sensitive=True, random_state=seed,
+                                verbose=False)  # fmt: skip
+        frontier = FairFrontier(one_sided, TARGETS).fit(train.X.iloc[fitted], sensitive_features=train.S.iloc[fitted])
         for budget in TARGETS:
             encoder = frontier.at(budget)
             x, x_test = released(encoder, train), released(encoder, test)
@@ -169,10 +174,10 @@ def meeting() -> None:
         fitted = parts["fitted rows"]
         start = time.monotonic()
         frontier = FairFrontier(
-            FairEncoder(sees_sensitive=True, random_state=seed, verbose=False, handle_unknown="most_frequent"), TARGETS
+            FairEncoder(sees_sensitive=True, random_state=seed, verbose=False, handle_unknown="most_frequent"), MEETING
         ).fit(train.X.iloc[fitted], sensitive_features=train.S.iloc[fitted])
         seconds = time.monotonic() - start
-        for budget in TARGETS:
+        for budget in MEETING:
             encoder = frontier.at(budget)
             x, x_test = released(encoder, train), released(encoder, test)
             task = probe(x, train.targets["salary"], x_test, test.targets["salary"], groups=test.S["sex"])

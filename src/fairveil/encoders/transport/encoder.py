@@ -131,7 +131,9 @@ class TransportEncoder(Encoder):
     def __init__(self, architecture: Transport, signature: Signature, members: int) -> None:
         super().__init__(architecture, signature, members)
         self.mover = Mover(architecture, signature)
-        self.gate = BatchedMLP(members, self.layout.group_width, _GATE, 1 + architecture.levels)
+        self.exchanges = architecture.toward == "population"
+        seen = self.layout.group_width if self.exchanges else 2 * self.layout.group_width
+        self.gate = BatchedMLP(members, seen, _GATE, 1 + architecture.levels)
         self.head = SampledHead(self.layout)
 
     def noise(self, rows: int, source: RandomSource) -> Noise:
@@ -151,8 +153,8 @@ class TransportEncoder(Encoder):
         row, moving = rows[:, self.layout.grouped], self.mover.moving(proposal)
         own = row.index_select(0, moving)
         record = self.mover.draw(proposal, own, of_columns.index_select(0, moving))
-        # The sum of two one-hot records: the same from both sides of a pair.
-        raw = self.gate(own + record)
+        # The sum of two one-hot records is the same from both sides of a pair.
+        raw = self.gate(own + record if self.exchanges else torch.cat([own, record], dim=1))
         opened = torch.softmax(_LIMIT * torch.tanh(raw / _LIMIT), dim=-1)
         moves = self.mover.moves(proposal)
         opened = torch.cat([1.0 - moves * (1.0 - opened[..., :1]), moves * opened[..., 1:]], dim=-1)
