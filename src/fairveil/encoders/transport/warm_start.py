@@ -30,9 +30,9 @@ _EVALUATIONS, _PATIENCE = 15, 4
 _AVERAGE = 0.99
 #: Learning rate of the mover.
 _RATE = 4e-3
-#: Dropout of input slots in training, and weight decay: without them the mover memorises the pairs and has no good
-#: record for an unseen row.
-_DROPOUT, _DECAY = 0.1, 0.3
+#: Dropout of input slots in training, towards the population and towards one group, and weight decay: without them the
+#: mover memorises the pairs and has no good record for an unseen row.
+_DROPOUT, _DROPOUT_TOWARD_ONE, _DECAY = 0.2, 0.1, 0.3
 #: Minibatches used to estimate the cost of moving all rows.
 _COST_BATCHES = 8
 _TINY = 1e-12
@@ -106,7 +106,8 @@ class _Pairs:
         device = self.x.device
         index = torch.randint(len(self.sources), (size,), generator=generator, device=device)
         row, record = self._pairs(encoder, index)
-        hidden = row * seen_slots(len(row), row.shape[1], _DROPOUT, generator, row.dtype)
+        dropout = _DROPOUT if encoder.exchanges else _DROPOUT_TOWARD_ONE
+        hidden = row * seen_slots(len(row), row.shape[1], dropout, generator, row.dtype)
         return encoder.mover.columns.nats(row, self.sensitive[self.sources[index]], record, hidden).mean()
 
     def all(self, encoder: "TransportEncoder") -> Tensor:
