@@ -30,6 +30,9 @@ DRAWS = 4
 BUDGETS = (0.7, 1.1, 1.4, 1.8)
 VARIANTS: dict[str, dict] = {
     "transport": {},
+    "toward one group": {"toward": "cheapest"},
+    "minibatches of 1024, 1000 steps": {"batch_size": 1024, "steps": 1000},
+    "three levels of columns": {"levels": 3},
     "whole records only": {"levels": 1},
     "no game: gates as they start": {"steps": 1},
     "five levels of columns": {"levels": 5},
@@ -73,7 +76,7 @@ def row(name: str, changes: dict, seed: int, budgets: Sequence[float], case: Cas
     own = {field.name for field in fields(architecture)}
     architecture = replace(architecture, **{name: value for name, value in changes.items() if name in own})
     settings = {name: value for name, value in changes.items() if name not in {*own, "architecture", "loss"}}
-    training = Training(**{"pretraining_steps": 1000, **settings})  # whatever the steps of the game
+    training = Training(**{"pretraining_steps": 800, **settings})  # whatever the steps of the game
     frontier = FairFrontier(
         FairEncoder(
             architecture=architecture,

@@ -290,7 +290,9 @@ def presence(runs: int = 300) -> None:
              "newly_certain_high", "rule", "precision", "precision_low", "rule_share", "accuracy_gain"]  # fmt: skip
     train, _ = load_adult("I")
     sex = train.S["sex"].to_numpy()
-    encoder = fv.FairEncoder(1.2, architecture="transport", sees_sensitive=True, random_state=0, verbose=False)
+    encoder = fv.FairEncoder(
+        1.2, architecture=fv.Transport(toward="cheapest"), sees_sensitive=True, random_state=0, verbose=False
+    )
     released = encoder.fit(train.X, sensitive_features=train.S).transform(train.X, sensitive_features=train.S)
     facts = Facts.of(SEVEN, *(read_release(table, "").arrow for table in (train.X, released)))
     matches = Matches(facts, facts.codes(read_release(train.X, "").arrow))

@@ -114,6 +114,8 @@ def test_every_configuration_survives_a_file(name):
     assert read_architecture(chosen.to_dict()) == chosen
     for field in fields(kind):
         for odd in ("x", -1, 2**40, {"a": 1}, [["a"]], float("nan")):
+            if (field.name, odd) == ("toward", "x"):
+                continue  # may be a group of S: compared with the groups when the veil is built (test_transport.py)
             with pytest.raises(ValueError, match="architecture"):
                 read_architecture({**chosen.to_dict(), field.name: odd})
     with pytest.raises(ValueError, match="wrong settings"):

@@ -79,10 +79,18 @@ def test_a_reference_of_all_rows_leaves_each_class_its_own_share():
     generator = np.random.default_rng(4)
     classes = np.repeat([0, 1], [900, 300])
     found = couple(on_a_line(10.0 * classes), classes, generator, reference=None, size=300)
-    stay = classes[found.sources] == classes[found.targets]
-    assert np.mean(stay[classes[found.sources] == 0]) == pytest.approx(0.75, abs=0.06)
-    assert np.mean(stay[classes[found.sources] == 1]) == pytest.approx(0.25, abs=0.09)
-    assert found.cost == pytest.approx(10 * 2 * 0.75 * 0.25, rel=0.1)
+    assert found.stays.tolist() == [0.75, 0.25]
+    assert np.all(classes[found.sources] != classes[found.targets])
+    assert set(zip(found.sources, found.targets, strict=True)) == set(zip(found.targets, found.sources, strict=True))
+    assert found.cost == pytest.approx(10 * 2 * 0.75 * 0.25)
+    three = np.repeat([0, 1, 2], [600, 300, 300])
+    found = couple(on_a_line(1.0 * (three == 0)), three, generator, reference=None, size=300)
+    assert found.stays.tolist() == [0.5, 0.25, 0.25]
+    assert set(found.sources) == set(range(1200))
+    partners = three[found.targets[three[found.sources] == 1]]
+    assert np.mean(partners == 0) == pytest.approx(2 / 3, abs=0.09)  # as the others' shares: 0.5 and 0.25
+    assert found.cost == pytest.approx(2 * 0.5 * 0.5, rel=0.05)
+    assert couple(on_a_line(1.0 * three), three, generator, reference=2).stays.tolist() == [0.0, 0.0, 1.0]
 
 
 def test_a_small_class_is_repeated_and_counts_by_its_rows():

@@ -78,7 +78,7 @@ def test_chances_of_all_records_sum_to_one_and_draws_follow_them():
 
 def test_gates_look_only_at_rows_that_may_move():
     schema = Schema.infer(read_table(letters()))
-    encoder = build_encoder(Transport(hidden=(8,)), Signature(schema.layout, sensitive_width=2), 2)
+    encoder = build_encoder(Transport(hidden=(8,), levels=3), Signature(schema.layout, sensitive_width=2), 2)
     generator = torch.Generator().manual_seed(0)
     encoder.initialise([generator, generator])
     with torch.no_grad():
@@ -121,7 +121,7 @@ def transport(frame: pd.DataFrame, members: int = 2, keep: tuple[str, ...] = ())
     schema = Schema.infer(read_table(frame), fewest=1)
     for name in keep:
         schema = schema.edit(name, role="keep")
-    encoder = build_encoder(Transport(hidden=(8,)), Signature(schema.layout, sensitive_width=2), members)
+    encoder = build_encoder(Transport(hidden=(8,), levels=3), Signature(schema.layout, sensitive_width=2), members)
     encoder.initialise([torch.Generator().manual_seed(i) for i in range(members)])
     with torch.no_grad():
         encoder.mover.columns.out.mul_(20.0)
@@ -241,35 +241,119 @@ def discrete():
 
 
 def cheapest(cells: np.ndarray, s: np.ndarray) -> float:
-    """The least mean Hamming distance at which all of "f" can look like "m", a linear program."""
+    """The least mean Hamming distance per row of "f" at which all of "f" can look like "m", a linear program."""
     price = np.array([[(i // 2 != j // 2) + (i % 2 != j % 2) for j in range(6)] for i in range(6)], dtype=float)
     p, q = (np.bincount(cells[s == g], minlength=6) / np.sum(s == g) for g in ("f", "m"))
     rows, columns = np.kron(np.eye(6), np.ones(6)), np.kron(np.ones(6), np.eye(6))
-    found = linprog(price.ravel(), A_eq=np.vstack([rows, columns]), b_eq=np.concatenate([p, q]))
-    return float(found.fun * np.mean(s == "f"))
+    return float(linprog(price.ravel(), A_eq=np.vstack([rows, columns]), b_eq=np.concatenate([p, q])).fun)
 
 
-def test_it_hides_s_at_the_least_cost_at_which_it_can_be_hidden(discrete):
+def found_in(table: pd.DataFrame, s: pd.Series) -> float:
+    """The AUC of a fresh model on the second half of the rows."""
+    half = len(table) // 2
+    return probe(table.iloc[:half], s.iloc[:half], table.iloc[half:], s.iloc[half:]).auc.value
+
+
+def cell_shares(table: pd.DataFrame) -> np.ndarray:
+    cells = table["a"].map({"x": 0, "y": 2, "z": 4}) + table["b"].map({"u": 0, "v": 1})
+    return np.bincount(cells, minlength=6) / len(table)
+
+
+def test_toward_a_group_it_hides_s_at_the_least_cost_at_which_it_can_be_hidden(discrete):
     frame, s, cells = discrete
-    least = cheapest(cells, s.to_numpy())
+    least = cheapest(cells, s.to_numpy()) * np.mean(s == "f")
+    frontier = FairFrontier(
+        FairEncoder(architecture=Transport(toward="m"), sees_sensitive=True, verbose=False, random_state=0),
+        [0.5 * least, 1.5 * least],
+    )
+    frontier.fit(frame, sensitive_features=s)
+    released = frontier.at(1.5 * least).transform(frame, sensitive_features=s)
+    # Of all rows: the mean of the few that are held out has a standard error of 7 %.
+    assert (released != frame).sum(axis=1).mean() == pytest.approx(least, rel=0.12)
+    pd.testing.assert_frame_equal(released[s == "m"], frame[s == "m"])
+    assert found_in(frame, s) > 0.72  # the control
+    assert found_in(released, s) < 0.525
+    partly = frontier.at(0.5 * least)
+    assert partly.distortion_.upper <= 0.5 * least
+    assert 0.525 < found_in(partly.transform(frame, sensitive_features=s), s) < found_in(frame, s) - 0.05
+
+
+def test_toward_the_population_every_group_meets_all_rows_and_columns_keep_their_distributions(discrete):
+    frame, s, cells = discrete
+    shares = s.value_counts(normalize=True)
+    least = cheapest(cells, s.to_numpy()) * 2 * shares["f"] * shares["m"]
     frontier = FairFrontier(FairEncoder(sees_sensitive=True, verbose=False, random_state=0), [0.5 * least, 1.5 * least])
     frontier.fit(frame, sensitive_features=s)
     encoder = frontier.at(1.5 * least)
     assert encoder.veil_.encoder.architecture.name == "transport"  # `auto` chose it
-    half = len(frame) // 2
-
-    def advantage(table):
-        found = probe(table.iloc[:half], s.iloc[:half], table.iloc[half:], s.iloc[half:])
-        return found.auc.value
-
     released = encoder.transform(frame, sensitive_features=s)
-    # Of all rows: the mean of the few that are held out has a standard error of 7 %.
     assert (released != frame).sum(axis=1).mean() == pytest.approx(least, rel=0.12)
-    assert advantage(frame) > 0.72  # the control
-    assert advantage(released) < 0.525
+    assert found_in(released, s) < 0.525
+    population = cell_shares(frame)
+    for group in ("m", "f"):
+        apart = 0.5 * np.abs(cell_shares(released[s == group]) - population).sum()
+        before = 0.5 * np.abs(cell_shares(frame[s == group]) - population).sum()
+        # The control: the groups are 0.4 apart, and each is the other's share of this away from all rows.
+        assert before == pytest.approx(0.4 * shares["f" if group == "m" else "m"], abs=0.02)
+        assert apart < 0.03
     partly = frontier.at(0.5 * least)
     assert partly.distortion_.upper <= 0.5 * least
-    assert 0.525 < advantage(partly.transform(frame, sensitive_features=s)) < advantage(frame) - 0.05
+    half = partly.transform(frame, sensitive_features=s)
+    assert 0.525 < found_in(half, s) < found_in(frame, s) - 0.05
+    for table, share in ((released, 1.0), (half, 0.5)):
+        changed = (table != frame).any(axis=1)
+        # At least as many rows as the groups are apart, less a fifth for the margin within the budget.
+        assert changed[s == "m"].mean() > 0.8 * share * 0.4 * shares["f"]
+        assert changed[s == "f"].mean() > 0.8 * share * 0.4 * shares["m"]
+        for name in frame:
+            drift = table[name].value_counts(normalize=True) - frame[name].value_counts(normalize=True)
+            assert 0.5 * drift.abs().sum() < 0.02
+
+
+def test_a_pair_has_one_gate_and_each_side_moves_by_the_share_of_the_other():
+    frame = pd.DataFrame({"a": list("xyxy") * 50, "b": list("uuvv") * 50})
+    _, encoder, x = transport(frame, members=1)
+    with torch.no_grad():
+        encoder.mover.stays.copy_(torch.tensor([0.3, 0.7]))
+        encoder.gate.layers[-1].weight.mul_(30.0)
+    row, other = x[:1].expand(2000, -1), x[3:4].expand(2000, -1)  # they differ in both columns
+    opened = []
+    for own, record, group in ((row, other, 0), (other, row, 1)):
+        s = torch.eye(2)[group : group + 1].expand(2000, -1)
+        with torch.no_grad():
+            release = drawn_from(encoder, own, s)
+        same = (release.atoms[-1] == record).all(dim=-1)
+        assert same.any()
+        opened.append(release.weights[0, same][0] / (1.0 - encoder.mover.stays[group]))
+    assert torch.allclose(opened[0][1:], opened[1][1:], atol=1e-6)
+    assert opened[0][1:].min() > 0
+
+
+@pytest.mark.parametrize("toward", ["nobody", "barycentre", 1, None])
+def test_an_unknown_target_is_refused(toward):
+    X, S, _ = people(200)
+    with pytest.raises(InputError, match="'population', 'cheapest', or the name of a group of S"):
+        FairEncoder(5.0, architecture=Transport(toward=toward), sees_sensitive=True, training=SHORT,
+                    verbose=False).fit(X, sensitive_features=S["sex"])  # fmt: skip
+
+
+def test_a_target_of_several_columns_is_named_by_its_values(tmp_path):
+    X, S, _ = people(600)
+    name = " & ".join(S.iloc[0])
+    architecture = replace(SMALL, toward=name)
+    encoder = FairEncoder(900.0, architecture=architecture, sees_sensitive=True, training=SHORT, verbose=False,
+                          random_state=0).fit(X, sensitive_features=S)  # fmt: skip
+    target = S.agg(" & ".join, axis=1) == name
+    released = encoder.transform(X, sensitive_features=S)
+    assert released["role"][target].tolist() == X["role"][target].tolist()
+    assert (released["role"][~target] != X["role"][~target]).any()
+    encoder.save(tmp_path / "t.veil")
+    veil = fv.load(tmp_path / "t.veil").veil_
+    assert veil.encoder.architecture.toward == name
+    manifest, weights = veil.to_parts()
+    forged = {**manifest, "architecture": {**manifest["architecture"], "toward": "x"}}
+    with pytest.raises(fv.VeilFileError, match="do not fit together"):
+        type(veil).from_parts(forged, weights)
 
 
 def test_a_saved_transport_is_the_same_and_a_frontier_shares_one_mover(tmp_path, discrete):

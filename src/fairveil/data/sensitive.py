@@ -62,6 +62,10 @@ class Sensitive:
         values = [(*(column.categories or _ranges(column)), None) for column in self.columns]
         return [tuple(each[code] for each, code in zip(values, combo, strict=True)) for combo in self.joint]
 
+    def names(self) -> tuple[str, ...]:
+        """The joint classes as text, in order; none for a continuous S."""
+        return tuple(" & ".join(map(str, values)) for values in self.joint_values())
+
     def merged(self, table: pa.Table) -> pa.Table:
         """S with its small groups merged into one."""
         return merge_groups(table, {column.name: column for column in self.columns})
@@ -92,8 +96,7 @@ class Sensitive:
     def labels(self, table: pa.Table) -> NDArray[np.str_]:
         """The joint class of each row as text, for models that predict classes; of a continuous S, quarters."""
         if self.discrete:
-            names = np.array([" & ".join(map(str, values)) for values in self.joint_values()], dtype=np.str_)
-            return np.asarray(names[self.classes_of(self.merged(table)).numpy()])
+            return np.asarray(np.array(self.names(), dtype=np.str_)[self.classes_of(self.merged(table)).numpy()])
         values = table[self.columns[0].name].to_numpy(zero_copy_only=False).astype(np.float64)
         quarters = np.digitize(values, np.nanquantile(values, [0.25, 0.5, 0.75]))
         return np.asarray(np.where(np.isnan(values), "None", quarters.astype(np.str_)))

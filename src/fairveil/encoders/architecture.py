@@ -38,12 +38,14 @@ class Signature:
 
     layout: of a row. release: `sampled` (valid records) or `probabilities` (the paper's soft vectors).
     sensitive_width: columns of S that the encoder sees, 0 if it sees X only. sensitive_discrete: they are one-hot.
+    groups: the names of these classes.
     """
 
     layout: Layout
     release: str = "sampled"
     sensitive_width: int = 0
     sensitive_discrete: bool = True
+    groups: tuple[str, ...] = ()
 
     @property
     def sampled(self) -> bool:

@@ -216,7 +216,7 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
             prepared,
             settings,
             architecture=ClassifierHead(tuple(map(tuple, scores.tolist())), self._odds, tuple(self.hidden)),
-            signature=Signature(prepared.schema.layout, "sampled", seen, sensitive.discrete),
+            signature=Signature(prepared.schema.layout, "sampled", seen, sensitive.discrete, sensitive.names()),
             loss=adversary,
             distortion=cost,
             bounds=Bounds.of_loss(bounds),

@@ -300,7 +300,7 @@ class FairEncoder(TableTransformer):
             raise InputError("A distortion function returns one number per row, so the budget must be one number too.")
         sensitive = prepared.sensitive
         seen = 0 if prepared.rows.sensitive is None else sensitive.width
-        signature = Signature(layout, self.release, seen, sensitive.discrete)
+        signature = Signature(layout, self.release, seen, sensitive.discrete, sensitive.names())
         self.architecture_reason_ = "chosen by the caller"
         if architecture is None:
             choice = choose_architecture(signature, distortion, _group_sizes(prepared))

@@ -133,7 +133,7 @@ class Veil:
             sensitive = Sensitive.from_dict(manifest["sensitive"])
             _refuse_contradictions(schema, sensitive, manifest)
             width = sensitive.width if manifest["sees_sensitive"] else 0
-            signature = Signature(schema.layout, manifest["release"], width, sensitive.discrete)
+            signature = Signature(schema.layout, manifest["release"], width, sensitive.discrete, sensitive.names())
             encoder = load_encoder(read_architecture(manifest["architecture"]), signature, weights)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
             # Only our own messages, not the file's content, which may be anything.

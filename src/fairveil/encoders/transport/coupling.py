@@ -1,8 +1,9 @@
-"""Optimal matchings between groups of rows: for each row, a row of the reference group that is close to it.
+"""Optimal matchings between groups of rows: for each row, a row of another group that is close to it.
 
 If every row of a group is released as the row of the reference group with which an optimal matching pairs it, the group
 is released with exactly the reference's distribution, at the minimum mean cost (the optimal transport of one sample to
-the other). No adversary is needed for this.
+the other). No adversary is needed for this. If all rows are the reference, a row of group s stays with probability p_s,
+its group's share of all rows, and is otherwise released as its partner, a row of the other groups.
 
 Matchings are exact on a thousand rows at a time. Subsets of rows are slightly farther apart than the complete groups,
 so the cost is slightly above that of the groups themselves.
@@ -32,14 +33,16 @@ _FEWEST = 300
 class Coupling:
     """Pairs of rows.
 
-    sources, targets: row indices; each source is to be moved to its target. Rows of the reference class are not among
-    the sources: they stay unchanged. reference: the index of that class; None if all rows together are the reference.
-    cost: the mean cost over all rows.
+    sources, targets: row indices; each source is to be moved to its target, a row of another class. Rows of the
+    reference class are not among the sources: they stay unchanged. reference: the index of that class; None if all rows
+    together are the reference. stays: for each class, the probability with which its rows stay. cost: the mean cost
+    over all rows, with those that stay.
     """
 
     sources: np.ndarray
     targets: np.ndarray
     reference: int | None
+    stays: np.ndarray
     cost: float
 
 
@@ -68,18 +71,36 @@ def couple(
     jobs = [
         _targets(part, number, classes, reference, generator)
         for _ in range(passes)
-        for number in _moved(classes, reference)
+        for number in _matched(classes, reference)
         for part in _parts(np.flatnonzero(classes == number), size, generator)
     ]
     # The solver releases the interpreter's lock, so matchings run in parallel.
     with ThreadPoolExecutor() as pool:
         pairs = list(pool.map(lambda job: _match(cost, *job), jobs))
-    sources, targets = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
-    spent = np.concatenate([pair[2] for pair in pairs])
+    sources, targets, spent = (np.concatenate([pair[i] for pair in pairs]) for i in range(3))
+    if reference is None and len(np.unique(classes)) == 2:
+        # Each pair serves both of its rows.
+        sources, targets, spent = np.append(sources, targets), np.append(targets, sources), np.append(spent, spent)
+    stays = _stays(classes, reference)
     # Rows of a small class occur more often among the sources: each class counts by its rows.
-    mean = sum(float(spent[classes[sources] == c].mean()) * float(np.mean(classes == c))
+    mean = sum(float(spent[classes[sources] == c].mean()) * float(np.mean(classes == c)) * (1.0 - stays[c])
                for c in _moved(classes, reference))  # fmt: skip
-    return Coupling(sources, targets, reference, mean)
+    return Coupling(sources, targets, reference, stays, mean)
+
+
+def _stays(classes: np.ndarray, reference: int | None) -> np.ndarray:
+    """The probability with which the rows of each class stay."""
+    if reference is None:
+        return np.asarray(np.bincount(classes) / len(classes))
+    return np.asarray(np.arange(classes.max() + 1) == reference, dtype=np.float64)
+
+
+def _matched(classes: np.ndarray, reference: int | None) -> list[int]:
+    """The classes whose rows are matched: all that move; of two that exchange rows, the smaller one."""
+    moved = _moved(classes, reference)
+    if reference is None and len(moved) == 2:
+        return [min(moved, key=lambda c: int(np.sum(classes == c)))]
+    return moved
 
 
 def _cheapest(cost: Cost, classes: np.ndarray, generator: np.random.Generator) -> int | None:
@@ -92,7 +113,7 @@ def _cheapest(cost: Cost, classes: np.ndarray, generator: np.random.Generator) -
         for number in _moved(classes, candidate):
             rows = some[classes[some] == number]
             spent = _match(cost, *_targets(rows, number, classes, candidate, generator))[2]
-            total += float(spent.mean()) * counts[number]
+            total += float(spent.mean()) * counts[number] * (1.0 - _stays(classes, candidate)[number])
         return total
 
     # On a tie, the largest class: its rows stay unchanged.
@@ -115,14 +136,9 @@ def _parts(rows: np.ndarray, size: int, generator: np.random.Generator) -> list[
 def _targets(
     sources: np.ndarray, number: int, classes: np.ndarray, reference: int | None, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As many rows of the reference as there are sources."""
-    if reference is not None:
-        pool = np.flatnonzero(classes == reference)
-        return sources, generator.choice(pool, len(sources), replace=len(sources) > len(pool))
-    # The class's own share of all rows stays unchanged: its own rows, at no cost.
-    own = generator.random(len(sources)) < np.mean(classes == number)
-    targets = generator.choice(np.flatnonzero(classes != number), len(sources))
-    return sources, np.where(own, sources, targets)
+    """As many rows of the reference, or of all other classes, as there are sources."""
+    pool = np.flatnonzero(classes != number if reference is None else classes == reference)
+    return sources, generator.choice(pool, len(sources), replace=len(sources) > len(pool))
 
 
 def _match(cost: Cost, sources: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

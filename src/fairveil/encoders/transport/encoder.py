@@ -1,9 +1,14 @@
-"""The transport encoder: a row is moved towards the reference group completely, in part, or not at all.
+"""The transport encoder: a row takes the values of a similar record of another group, all, some or none of them.
 
-It has two parts. The mover proposes a record for each row: one that is close to the row and plausible in the reference
-group (`AutoregressiveColumns`, pretrained on optimal matchings). A gate per member decides how much of it is released:
+It has two parts. The mover proposes a record for each row: one that is close to the row and plausible in another group
+(`AutoregressiveColumns`, pretrained on optimal matchings). A gate per member decides how much of it is released:
 nothing, the columns that reveal S most for their cost, or all of it. The gates are trained in the game, each within its
 member's budget.
+
+Towards the population, two matched rows exchange values. If x of group s is as often released as y of group t as y is
+released as x, then every column keeps its distribution, whatever the gates do. Two rules give this: a row of group s
+stays with probability p_s, the share of its group, before the gate is asked; and the gate sees the pair, not which of
+the two records is the row's own. With all gates open every group is released with the distribution of all rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +18,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from fairveil._utils.errors import InputError, must_be
 from fairveil._utils.randomness import RandomSource
+from fairveil.data.layout import Layout
 from fairveil.encoders.architecture import Architecture, Signature, check_sizes
 from fairveil.encoders.base import Encoder
 from fairveil.encoders.heads import Noise, SampledHead, draw_noise
@@ -24,6 +31,10 @@ from fairveil.encoders.warm_start import WarmStart
 from fairveil.objectives import Distortion
 from fairveil.objectives.released import ReleasedBatch
 
+_TOWARD = "'population', 'cheapest', or the name of a group of S"
+#: Default `Training` settings towards the population, on top of those of all targets. Towards one group, a small
+#: problem with a known answer needs the longer game (`tests/test_transport.py`).
+_OF_EXCHANGES: Mapping[str, Any] = {"steps": 800, "pretraining_steps": 800, "batch_size": 512}
 #: Hidden layer of the gate.
 _GATE = (64,)
 #: Limit for the initial probability of a gate's choice.
@@ -35,16 +46,21 @@ _LIMIT = 3.0
 
 @dataclass(frozen=True)
 class Transport(Architecture):
-    """Moves records towards one group of S along optimal matchings: the best choice for two large, visible groups.
+    """Moves records between the groups of S along optimal matchings: the best choice for two large, visible groups.
 
     Parameters
     ----------
+    toward : str
+        The distribution that all groups are moved to. "population": that of all rows; rows of every group change, and
+        columns keep their distributions. The name of a group of S (for several sensitive columns, the values joined by
+        " & "): that of this group, whose rows stay unchanged. "cheapest": the group, or the population, that costs
+        least. A target of one group costs less distortion, but who is unchanged or missing in a release reveals S.
     levels : int
         Number of nested sets of columns that a gate chooses from; the last is all of them.
     hidden : tuple of int
         Hidden layers of the network that proposes records.
     matchings : int
-        How often all rows are matched with the reference group.
+        How often all rows of the moving groups are matched.
     matched_rows : int
         Number of rows matched at a time.
 
@@ -68,13 +84,25 @@ class Transport(Architecture):
         "spending": 0.02,
     }
 
-    levels: int = 3
+    toward: str = "population"
+    levels: int = 2
     hidden: tuple[int, ...] = (128, 128)
     matchings: int = 8
     matched_rows: int = 1000
 
     def __post_init__(self) -> None:
+        if not isinstance(self.toward, str):
+            raise InputError(must_be("Transport", "toward", f"{_TOWARD} as text", self.toward))
         check_sizes(self, levels=1, hidden=1, matchings=1, matched_rows=2)
+
+    def reference(self, signature: Signature) -> int | str | None:
+        """What `couple` calls the reference: a class of S, None for all rows, or "cheapest"."""
+        named = {"population": None, "cheapest": "cheapest"}
+        return named[self.toward] if self.toward in named else signature.groups.index(self.toward)
+
+    def defaults(self, layout: Layout) -> Mapping[str, Any]:
+        """Exchanges need a shorter game with smaller minibatches: every row moves, so a minibatch has more to show."""
+        return {**self.training, **_OF_EXCHANGES} if self.toward == "population" else self.training
 
     def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
         """It needs groups that it sees, an additive distortion, and bins for all numbers."""
@@ -83,6 +111,8 @@ class Transport(Architecture):
             return "moves records of tables. Use 'feedforward' or 'noisy_autoencoder' for images."
         if not signature.sees_classes:
             return "moves each group of S separately, so it needs sees_sensitive=True and a discrete S."
+        if self.toward not in ("population", "cheapest", *signature.groups):
+            return f"has toward={self.toward!r}, which must be {_TOWARD}."
         if not signature.sampled:
             return "releases complete records, so it needs release='sampled'."
         if layout.free:
@@ -102,8 +132,8 @@ class TransportEncoder(Encoder):
     """Releases the row with the columns of one level taken from the mover's record; the member's gate draws the level.
 
     For each row only a few complete records can be released, so every loss is averaged over the gate's draw exactly
-    (`ReleasedBatch.atoms`). Rows of the reference class always stay. Numbers are always redrawn within their bins: a
-    number with its original last digits would reveal that its row was not moved.
+    (`ReleasedBatch.atoms`). Numbers are always redrawn within their bins: a number with its original last digits would
+    reveal that its row was not moved.
     """
 
     shared = "mover."
@@ -114,7 +144,9 @@ class TransportEncoder(Encoder):
     def __init__(self, architecture: Transport, signature: Signature, members: int) -> None:
         super().__init__(architecture, signature, members)
         self.mover = Mover(architecture, signature)
-        self.gate = BatchedMLP(members, 2 * self.layout.group_width, _GATE, 1 + architecture.levels)
+        self.exchanges = architecture.toward == "population"
+        seen = self.layout.group_width if self.exchanges else 2 * self.layout.group_width
+        self.gate = BatchedMLP(members, seen, _GATE, 1 + architecture.levels)
         self.head = SampledHead(self.layout)
 
     def noise(self, rows: int, source: RandomSource) -> Noise:
@@ -134,8 +166,11 @@ class TransportEncoder(Encoder):
         row, moving = rows[:, self.layout.grouped], self.mover.moving(proposal)
         own = row.index_select(0, moving)
         record = self.mover.draw(proposal, own, of_columns.index_select(0, moving))
-        raw = self.gate(torch.cat([own, record], dim=1))
+        # The sum of two one-hot records is the same from both sides of a pair.
+        raw = self.gate(own + record if self.exchanges else torch.cat([own, record], dim=1))
         opened = torch.softmax(_LIMIT * torch.tanh(raw / _LIMIT), dim=-1)
+        moves = self.mover.moves(proposal)
+        opened = torch.cat([1.0 - moves * (1.0 - opened[..., :1]), moves * opened[..., 1:]], dim=-1)
 
         def placed(moved: Tensor) -> Tensor:
             return row.index_copy(0, moving, moved)
@@ -176,7 +211,7 @@ class TransportEncoder(Encoder):
         warm_start(self, start)
 
     def open_gates(self, chances: Tensor) -> None:
-        """Initialise member i to move a row completely with probability about chances[i], for every row."""
+        """Initialise member i to open the gate of every row with probability about chances[i], for all its columns."""
         whole = chances.clamp(1.0 - _MOST_OPEN, _MOST_OPEN)
         part = torch.minimum(whole, 1.0 - whole) / (2 * self.architecture.levels)
         start = torch.stack([1.0 - whole, *[part] * (self.architecture.levels - 1), whole], dim=1).log()
@@ -189,8 +224,8 @@ class TransportEncoder(Encoder):
 class Mover(nn.Module):
     """Proposes records; shared by all members, and fixed when the game begins.
 
-    stays: (classes of S,), 1 for the reference class, whose rows stay unchanged. levels: (levels, group width), 1 for
-    the slots that a level takes from the record.
+    stays: (classes of S,), the probability with which a row of the class stays unchanged before its gate is asked; 1
+    for a class that is the target. levels: (levels, group width), 1 for the slots that a level takes from the record.
     """
 
     def __init__(self, architecture: Transport, signature: Signature) -> None:
@@ -201,13 +236,20 @@ class Mover(nn.Module):
 
     @torch.no_grad()
     def propose(self, row: Tensor, sensitive: Tensor) -> Tensor:
-        """The columns' hidden layers for each row that may move; the last column is the index of that row.
+        """The columns' hidden layers for each row that may move; then the probability that its gate is asked, and the
+        index of that row.
 
         A float represents integers up to 2 ** 24 exactly, far more rows than pass through a network at once.
         """
-        moving = (sensitive @ self.stays <= 0.5).nonzero()
+        moves = 1.0 - sensitive @ self.stays
+        moving = (moves > 0.0).nonzero()
         shown = (part.index_select(0, moving[:, 0]) for part in (row, sensitive))
-        return torch.cat([self.columns.prepare(*shown), moving], dim=1)
+        return torch.cat([self.columns.prepare(*shown), moves[moving], moving], dim=1)
+
+    @staticmethod
+    def moves(proposal: Tensor) -> Tensor:
+        """The probability with which the gate of each row is asked: (rows, 1)."""
+        return proposal[:, -2:-1]
 
     @staticmethod
     def moving(proposal: Tensor) -> Tensor:
@@ -216,7 +258,7 @@ class Mover(nn.Module):
 
     def draw(self, proposal: Tensor, own: Tensor, uniform: Tensor) -> Tensor:
         """One record for each row of a proposal, as one-hot groups. own: the original rows."""
-        return self.columns.draw(proposal[:, :-1], own, uniform)
+        return self.columns.draw(proposal[:, :-2], own, uniform)
 
     def at(self, level: Tensor, record: Tensor, row: Tensor) -> Tensor:
         """The release of each row at its level: 0 is the row itself."""

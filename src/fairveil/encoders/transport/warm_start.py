@@ -30,9 +30,9 @@ _EVALUATIONS, _PATIENCE = 15, 4
 _AVERAGE = 0.99
 #: Learning rate of the mover.
 _RATE = 4e-3
-#: Dropout of input slots in training, and weight decay: without them the mover memorises the pairs and has no good
-#: record for an unseen row.
-_DROPOUT, _DECAY = 0.1, 0.3
+#: Dropout of input slots in training, towards the population and towards one group, and weight decay: without them the
+#: mover memorises the pairs and has no good record for an unseen row.
+_DROPOUT, _DROPOUT_TOWARD_ONE, _DECAY = 0.2, 0.1, 0.3
 #: Minibatches used to estimate the cost of moving all rows.
 _COST_BATCHES = 8
 _TINY = 1e-12
@@ -41,16 +41,16 @@ _TINY = 1e-12
 def warm_start(encoder: "TransportEncoder", start: WarmStart) -> None:
     """Match, train, and open the gates as far as each budget allows on average."""
     generator = start.seeds.child("matching").numpy()
-    pairs = _coupled(encoder, start, start.train, generator, encoder.architecture.matchings, "cheapest")
+    pairs = _coupled(encoder, start, start.train, generator, encoder.architecture.matchings,
+                     encoder.architecture.reference(encoder.signature))  # fmt: skip
     training = unseen = _Pairs(start.train, pairs)
     if _has_pairs(start.validation, pairs.reference):
         # Matched in one part, and mostly few: these pairs are used only for early stopping.
         found = _coupled(encoder, start, start.validation, generator, 1, pairs.reference, show_progress=False)
         unseen = _Pairs(start.validation, found)
     with torch.no_grad():
-        encoder.mover.stays.zero_()
-        if pairs.reference is not None:
-            encoder.mover.stays[pairs.reference] = 1.0
+        # To a thousandth: the shares of the groups become part of the file, and exact ones would tell counts of rows.
+        encoder.mover.stays.zero_()[: len(pairs.stays)] = torch.from_numpy(pairs.stays.round(3)).float()
         encoder.mover.levels.copy_(_levels(encoder, start, pairs))
     _learn(encoder, start, training, unseen)
     encoder.open_gates(_affordable(encoder, start))
@@ -106,7 +106,8 @@ class _Pairs:
         device = self.x.device
         index = torch.randint(len(self.sources), (size,), generator=generator, device=device)
         row, record = self._pairs(encoder, index)
-        hidden = row * seen_slots(len(row), row.shape[1], _DROPOUT, generator, row.dtype)
+        dropout = _DROPOUT if encoder.exchanges else _DROPOUT_TOWARD_ONE
+        hidden = row * seen_slots(len(row), row.shape[1], dropout, generator, row.dtype)
         return encoder.mover.columns.nats(row, self.sensitive[self.sources[index]], record, hidden).mean()
 
     def all(self, encoder: "TransportEncoder") -> Tensor:
@@ -196,7 +197,7 @@ def _levels(encoder: "TransportEncoder", start: WarmStart, pairs: Coupling) -> T
 
 @torch.no_grad()
 def _affordable(encoder: "TransportEncoder", start: WarmStart) -> Tensor:
-    """The share of rows that each member can move within its budget: (members,)."""
+    """The share of rows whose gates each member can open within its budget: (members,)."""
     rows = start.train.unweighted()
     generator = start.seeds.child("gates").torch(rows.x.device)
     order = torch.randperm(len(rows), generator=generator, device=rows.x.device)
@@ -205,6 +206,8 @@ def _affordable(encoder: "TransportEncoder", start: WarmStart) -> Tensor:
     assert release.atoms is not None
     record = release.atoms[-1]
     moved = start.distortion.expected(ReleasedBatch(record, record[:, encoder.layout.grouped]), some.x)
-    whole = start.bounds.of_rows(moved).mean(dim=0)
+    assert some.sensitive is not None
+    moves = 1.0 - some.sensitive @ encoder.mover.stays
+    whole = (moves.unsqueeze(1) * start.bounds.of_rows(moved)).mean(dim=0)
     share: Tensor = (start.bounds.values.to(rows.x.device) / whole.clamp_min(1e-9)).amin(dim=1)
     return share
