@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, Ridge
 from torch import Tensor
 
 from fairveil.data.layout import Layout
@@ -99,6 +98,8 @@ def _columns_of(layout: Layout) -> list[list[int]]:
 def _coefficients(
     x: NDArray[np.float64], y: NDArray[np.generic], weight: NDArray[np.generic] | None
 ) -> NDArray[np.float64]:
+    from sklearn.linear_model import LogisticRegression, Ridge
+
     if y.dtype.kind == "f":
         return np.asarray(Ridge(1.0).fit(x, y.reshape(-1), sample_weight=weight).coef_).reshape(1, -1)
     with warnings.catch_warnings():
