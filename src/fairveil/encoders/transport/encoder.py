@@ -32,8 +32,8 @@ from fairveil.objectives import Distortion
 from fairveil.objectives.released import ReleasedBatch
 
 _TOWARD = "'population', 'cheapest', or the name of a group of S"
-#: Default `Training` settings towards the population, on top of those of all targets. Towards one group, a small
-#: problem with a known answer needs the longer game (`tests/test_transport.py`).
+#: Default `Training` settings towards the population, on top of those of all targets. Towards one group, they
+#: left an AUC slightly above the bar of a small problem with a known answer (`tests/test_transport.py`).
 _OF_EXCHANGES: Mapping[str, Any] = {"steps": 800, "pretraining_steps": 800, "batch_size": 512}
 #: Hidden layer of the gate.
 _GATE = (64,)
@@ -101,7 +101,7 @@ class Transport(Architecture):
         return named[self.toward] if self.toward in named else signature.groups.index(self.toward)
 
     def defaults(self, layout: Layout) -> Mapping[str, Any]:
-        """Exchanges need a shorter game with smaller minibatches: every row moves, so a minibatch has more to show."""
+        """Towards the population every row moves, so a step costs more: a shorter game with smaller minibatches."""
         return {**self.training, **_OF_EXCHANGES} if self.toward == "population" else self.training
 
     def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
