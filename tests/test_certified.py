@@ -5,9 +5,12 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from scipy.optimize import linear_sum_assignment
 
 import fairveil as fv
 from fairveil import BalancedPartition, CertificateNotMet, FairEncoder, InputError
+from fairveil.encoders.partition import balanced_potentials
 from fairveil.estimators.certificates import cells_for
 
 
@@ -163,3 +166,17 @@ def test_a_task_must_be_given_for_its_weight():
     x, s, _ = with_task(3000, 0)
     with pytest.raises(InputError, match="the task must be given"):
         FairEncoder(certified=0.2, target_weight=1.0, sees_sensitive=True, verbose=False).fit(x, sensitive_features=s)
+
+
+def test_potentials_split_a_group_exactly():
+    """Also with many equal rows, which a border must split; by the exact transport, the cost is the least possible."""
+    generator = np.random.default_rng(0)
+    rows = np.repeat(generator.normal(size=(60, 2)), 5, axis=0)
+    near = np.square(rows[:, None] - generator.normal(size=(1, 4, 2))).sum(axis=2)
+    wanted = np.array([0.4, 0.3, 0.2, 0.1])
+    found = balanced_potentials(torch.from_numpy(near), torch.from_numpy(wanted), 0.02)
+    chances = torch.softmax((found - torch.from_numpy(near)) / 0.02, dim=1).numpy()
+    np.testing.assert_allclose(chances.mean(axis=0), wanted, atol=1e-6)
+    places = np.repeat(np.arange(4), (wanted * 300).round().astype(int))
+    matched = linear_sum_assignment(near[:, places])
+    assert (chances * near).sum() == pytest.approx(near[:, places][matched].sum(), rel=0.01)

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fairveil._utils.errors import InputError, must_be
 from fairveil._utils.progress import progress
 from fairveil._utils.randomness import Seeds
 from fairveil.data.images import ImageSchema, rows_at_once
@@ -36,10 +37,13 @@ from fairveil.objectives.distortion import slot_weights
 _BORDER = 0.05
 #: Warm start: Sinkhorn iterations, rows per group, and bisection steps between zero potentials and those of transport.
 _SINKHORN_ROUNDS, _SINKHORN_ROWS, _HALVINGS = 200, 4000, 12
-#: Sinkhorn iterations of a balanced partition, whose shares must agree closely.
-_BALANCING_ROUNDS = 5000
-#: Iterations end when all shares are this close to those wanted, as a share of these.
-_CLOSE = 1e-3
+#: Newton iterations of a balanced partition at each softness, of which the last is its own and each other is twice the
+#: next: from a soft partition to a sharp one they converge fast, and at once they would not.
+_NEWTON_ROUNDS, _SOFTER = 30, 7
+#: With a larger weight of the scores, nothing else would count.
+_MOST_WEIGHT = 1e6
+#: Iterations end when all shares are this close to those wanted.
+_CLOSE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,13 @@ class BalancedPartition(Partition):
     directions: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     scores: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
 
+    def __post_init__(self) -> None:
+        check_cells("BalancedPartition", self.n_cells)
+        number = isinstance(self.score_weight, (int, float)) and not isinstance(self.score_weight, bool)
+        if not number or not 0.0 <= self.score_weight <= _MOST_WEIGHT:
+            allowed = f"a number from 0 to {_MOST_WEIGHT:g}"
+            raise InputError(must_be("BalancedPartition", "score_weight", allowed, self.score_weight))
+
     def fitted(self, rows: Rows, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
         """With a codebook, and scores that its cells keep."""
         if not self.score_weight:
@@ -207,10 +218,7 @@ class PartitionEncoder(Finite):
         aim = wanted.cpu().double().log()
         found = torch.zeros_like(aim)
         for _ in range(rounds):
-            step = aim - (near + found).log_softmax(dim=1).logsumexp(dim=0) + math.log(len(rows))
-            found += step
-            if step.abs().max() < _CLOSE:
-                break
+            found += aim - (near + found).log_softmax(dim=1).logsumexp(dim=0) + math.log(len(rows))
         return (self.border * (found - found.mean())).to(rows)
 
     @torch.no_grad()
@@ -261,8 +269,8 @@ class BalancedPartitionEncoder(PartitionEncoder):
         super().__init__(architecture, signature, members)
         directions, scores = (torch.tensor(each, dtype=torch.float32) for each in
                               (architecture.directions, architecture.scores))  # fmt: skip
-        if len(directions) and (directions.shape[1] != self.layout.width + 1
-                                or scores.shape != (self.cells + 1, len(directions))):  # fmt: skip
+        shapes = (tuple(directions.shape), tuple(scores.shape))
+        if shapes not in (((0,), (0,)), ((len(directions), self.layout.width + 1), (self.cells + 1, len(directions)))):
             raise ValueError("the scores of its cells do not match its columns")  # read from a crafted file
         self.register_buffer("directions", directions, persistent=False)
         self.register_buffer("scores", scores[1:], persistent=False)
@@ -302,8 +310,46 @@ class BalancedPartitionEncoder(PartitionEncoder):
             for number in range(self.potentials.shape[1]):
                 own = train.x[group == number]
                 if len(own):
-                    self.potentials[:, number] = self.potentials_of(own, shares / shares.sum(), _BALANCING_ROUNDS)
+                    self.potentials[:, number] = balanced_potentials(
+                        self.proximity(own) / self.unit, shares / shares.sum(), self.border
+                    ).to(own)
                 report(number + 1, "")
+
+
+@torch.no_grad()
+def balanced_potentials(near: Tensor, wanted: Tensor, border: float) -> Tensor:
+    """Potentials for which rows fall into cells in exactly the wanted proportions: (cells,).
+
+    near: the distance of each row from each cell. The dual of entropic optimal transport, maximised by Newton's method:
+    its gradient is the difference of the shares.
+    """
+    near, wanted = near.cpu().double(), wanted.cpu().double()  # not every device supports float64
+    found = torch.zeros_like(wanted)
+    for softness in (border * 2.0**i for i in reversed(range(_SOFTER))):
+        for _ in range(_NEWTON_ROUNDS):
+            chances = ((found - near) / softness).softmax(dim=1)
+            shares = chances.mean(dim=0)
+            gap = wanted - shares
+            if gap.abs().max() < _CLOSE:
+                break
+            curvature = (torch.diag(shares) - chances.T @ chances / len(near)) / softness
+            curvature += 1e-3 * torch.diag(shares) / softness  # potentials matter only up to a constant
+            found = found + _step_within(near, wanted, softness, found, torch.linalg.solve(curvature, gap))
+    return found - found.mean()
+
+
+def _step_within(near: Tensor, wanted: Tensor, softness: float, found: Tensor, step: Tensor) -> Tensor:
+    """A step, halved until it increases the dual objective."""
+
+    def objective(potentials: Tensor) -> float:
+        return float(wanted @ potentials - softness * ((potentials - near) / softness).logsumexp(dim=1).mean())
+
+    start = objective(found)
+    for _ in range(_HALVINGS):
+        if objective(found + step) > start:
+            return step
+        step = step / 2
+    return step
 
 
 def _some(rows: Tensor, generator: torch.Generator) -> Tensor:
