@@ -56,13 +56,14 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of the working tree; with a plus sign if files have changed since."""
+    """The commit of the working tree, with a plus sign if files have changed since; "unknown" without a repository."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=COLLECTED.parent)
         return done.stdout.strip()
 
-    return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "--", "../../src", ".") else "")
+    changed = "+" if git("status", "--porcelain", "--", "../../src", ".") else ""
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + changed
 
 
 def _plain(value: Any) -> Any:
