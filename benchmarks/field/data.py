@@ -59,7 +59,9 @@ def description(name: str) -> dict[str, Any]:
     """The content of a table's YAML file (a name in the folder, or a path), checked."""
     path = Path(name) if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
     if not path.is_file():
-        raise InputError(f"There is no table {name!r}. Known: {', '.join(names())}; or give the path of a YAML file.")
+        raise InputError(
+            f"Unknown table {name!r}. Known tables: {', '.join(names())}; or give the path of a YAML file."
+        )
     found = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict) or not found.keys() <= _KEYS or ("file" in found) == ("loader" in found):
         raise InputError(f"{path.name} must have `file` or `loader`, and no keys but {', '.join(sorted(_KEYS))}.")

@@ -20,7 +20,7 @@ class InputError(ValueError):
 
 
 class BudgetNotMet(RuntimeError):
-    """The upper confidence bound on the distortion exceeds the budget, so there is no veil to return.
+    """The upper confidence bound on the distortion exceeds the budget, so no veil is returned.
 
     Examples
     --------

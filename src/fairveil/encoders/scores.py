@@ -1,11 +1,10 @@
 """Scores of rows, nearly linear: what a code of few cells should keep.
 
 A code of few cells that only keeps rows close spends its cells on whatever varies most. Scores direct it: of known
-tasks, or, if none is known, of what the columns have in common. A task that nobody named is likely to depend on that,
-and a few numbers tell it.
+tasks, or, if none is known, of what the columns have in common: a task that nobody named is likely to depend on it.
 
 Scores are centred within each group of S. Optimal transport of the groups to the same cells then moves rows along a
-score by their rank within the own group, as one-dimensional transport does.
+score by their rank within their group, as one-dimensional transport does.
 """
 
 import warnings
@@ -19,6 +18,7 @@ from torch import Tensor
 from fairveil.data.layout import Layout
 from fairveil.data.rows import Rows
 
+#: Maximum number of iterations of a logistic regression.
 _ROUNDS = 300
 #: Ridge penalty of a column's prediction from the others, per row.
 _PENALTY = 1.5e-3
