@@ -1,5 +1,6 @@
 """Discrete adversaries and exact channels: identities as properties, optima against brute force and general solvers."""
 
+import itertools
 import math
 
 import numpy as np
@@ -167,3 +168,85 @@ def test_other_distortions_and_release_alphabets():
 def test_bad_input(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def censored_by_brute_force(joint: np.ndarray, transition: np.ndarray, alpha: float) -> float:
+    """The gap of Definition `Def:Censored_representation`, over all deterministic encoders."""
+    pairs = transition.ndim == 3
+    classes, values, outputs = *joint.shape, transition.shape[-1]
+    channel = transition if pairs else np.broadcast_to(transition, (classes, values, outputs))
+    best = a.tilted_posterior(np.einsum("sx,sxr->sr", joint, channel), alpha)
+
+    def loss(releases: np.ndarray) -> float:
+        return a.alpha_loss(np.einsum("sx,sxr->sr", joint, releases), best, alpha)
+
+    inputs = classes * values if pairs else values
+    worst = -math.inf
+    for choice in itertools.product(range(outputs), repeat=inputs):
+        chosen = np.eye(outputs)[list(choice)].reshape(*((classes, values) if pairs else (values,)), outputs)
+        worst = max(worst, loss(np.broadcast_to(chosen, channel.shape)))
+    return worst - loss(channel)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), ALPHAS, st.booleans())
+def test_the_censoring_gap_is_that_of_the_worst_encoder(seed, alpha, sees_sensitive):
+    generator = np.random.default_rng(seed)
+    joint = generator.dirichlet(np.ones(6)).reshape(2, 3)
+    transition = generator.dirichlet(np.ones(2), (2, 3) if sees_sensitive else 3)
+    assert a.censoring_gap(joint, transition, alpha) == pytest.approx(
+        censored_by_brute_force(joint, transition, alpha), abs=1e-9
+    )
+
+
+@pytest.mark.parametrize("sees_sensitive", [False, True])
+def test_the_minimax_solution_is_censored_once_the_bound_permits(sees_sensitive):
+    """Theorem `Thm:GAP_censoring`: for a large D the optimal release is censored, for a small one it is not."""
+    joint = np.array([[0.3, 0.15, 0.05], [0.05, 0.15, 0.3]])
+    distance = 1.0 - np.eye(3)
+    gaps = {}
+    for budget in (0.1, 0.9):
+        found = c.information_channel(joint, distance, budget, sees_sensitive=sees_sensitive)
+        gaps[budget] = a.censoring_gap(joint, found.transition, 1.0)
+    assert gaps[0.9] < 1e-3 < 0.1 < gaps[0.1]
+
+
+def test_an_adversary_that_excludes_a_value_can_lose_without_limit():
+    joint = np.array([[0.5, 0.0], [0.0, 0.5]])
+    assert a.censoring_gap(joint, np.eye(2), 1.0) == math.inf
+    assert a.censoring_gap(joint, np.eye(2), math.inf) == pytest.approx(1.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000))
+def test_parity_for_all_features_is_parity_for_each_subset(seed):
+    """The clause on subsets in the proof of `thm:DemP_broadcasting`, and that leakage of a subset is never larger."""
+    generator = np.random.default_rng(seed)
+    of_s, of_v = generator.dirichlet(np.ones(12)), generator.dirichlet(np.ones(3))
+    leaky = generator.dirichlet(np.ones(36)).reshape(12, 3)
+    for kept in ([0], [1], [2], [0, 2], [2, 1], [0, 1, 2]):
+        assert a.total_variation(a.subset_joint(np.outer(of_s, of_v), [2, 3, 2], kept)) < 1e-12
+        some = a.subset_joint(leaky, [2, 3, 2], kept)
+        assert a.total_variation(some) <= a.total_variation(leaky) + 1e-12
+        assert a.arimoto_information(some, 1.0) <= a.arimoto_information(leaky, 1.0) + 1e-12
+
+
+def test_subsets_are_sums_over_the_other_features():
+    cube = np.random.default_rng(0).dirichlet(np.ones(24)).reshape(2, 3, 2, 2)
+    found = a.subset_joint(cube.reshape(12, 2), [2, 3, 2], [2, 0])
+    expected = [[cube[i, :, k, v].sum() for v in range(2)] for k in range(2) for i in range(2)]
+    assert found == pytest.approx(np.array(expected))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda joint: a.subset_joint(joint, [2, 2], [0]), "4 combinations"),
+        (lambda joint: a.subset_joint(joint, [2, 3], [2]), "positions from 0 to 1"),
+        (lambda joint: a.censoring_gap(joint, np.eye(3), 1.0), "must have shape"),
+        (lambda joint: a.censoring_gap(joint, np.ones((2, 2)), 1.0), "must be a distribution"),
+    ],
+)
+def test_features_and_channels_that_do_not_fit_are_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call(np.full((6, 2), 1 / 12))

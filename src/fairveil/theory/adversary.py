@@ -4,6 +4,7 @@ A joint distribution is a matrix P(s, v): rows are values of S, columns values o
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,14 +53,7 @@ def alpha_loss(joint: ArrayLike, guess: ArrayLike, alpha: float) -> float:
     matrix, alpha = check_joint(joint), _alpha(alpha)
     probability = np.asarray(guess, dtype=np.float64)
     used = matrix > 0
-    with np.errstate(divide="ignore"):
-        log = np.log(probability[used])
-    if alpha == 1.0:
-        loss = -log
-    else:
-        power = 1.0 if math.isinf(alpha) else (alpha - 1.0) / alpha
-        loss = -np.expm1(power * log) / power
-    return float(np.sum(matrix[used] * loss))
+    return float(np.sum(matrix[used] * _losses(probability[used], alpha)))
 
 
 def minimal_alpha_loss(joint: ArrayLike, alpha: float) -> float:
@@ -133,6 +127,72 @@ def total_variation(joint: ArrayLike) -> float:
     given = matrix[matrix.sum(axis=1) > 0]
     given = given / given.sum(axis=1, keepdims=True)
     return float(max(0.5 * np.abs(a - b).sum() for a in given for b in given))
+
+
+def subset_joint(joint: ArrayLike, sizes: Sequence[int], kept: Sequence[int]) -> Array:
+    """P(s_kept, v) for some of several sensitive features, from the joint distribution of all of them with V.
+
+    joint: P(s, v); its rows are the combinations of all features, the last feature changing fastest. sizes: the number
+    of values of each feature. kept: positions of features. If V is independent of all features jointly, it is so of
+    every subset (`thm:DemP_broadcasting`); the converse does not hold.
+
+    >>> exclusive_or = np.array([[1, 0], [0, 1], [0, 1], [1, 0]]) / 4  # V = S_1 xor S_2
+    >>> total_variation(exclusive_or), total_variation(subset_joint(exclusive_or, [2, 2], [0]))
+    (1.0, 0.0)
+    """
+    matrix = check_joint(joint)
+    if math.prod(sizes) != len(matrix):
+        raise InputError(f"Features with {list(sizes)} values have {math.prod(sizes)} combinations, but the joint "
+                         f"distribution has {len(matrix)} rows.")  # fmt: skip
+    if not kept or len(set(kept)) != len(kept) or not set(kept) <= set(range(len(sizes))):
+        raise InputError(f"'kept' must hold distinct positions from 0 to {len(sizes) - 1}. Got {list(kept)}.")
+    left_out = tuple(i for i in range(len(sizes)) if i not in kept)
+    cube = matrix.reshape(*sizes, -1).sum(axis=left_out, keepdims=True)
+    return np.asarray(np.moveaxis(cube, kept, range(len(kept))).reshape(-1, matrix.shape[1]))
+
+
+def censoring_gap(joint: ArrayLike, transition: ArrayLike, alpha: float) -> float:
+    """How far a representation is from being censored (Definition `Def:Censored_representation`), as an alpha-loss.
+
+    The best adversary h* against X_r is fixed; the gap is the largest expected loss that any encoder with the same
+    inputs and the same releases could cause h*, minus its loss on X_r. It is 0 exactly if X_r is censored, which the
+    minimax solution is if the distortion bound permits (`Thm:GAP_censoring`); infinite if h* excludes a value.
+
+    joint: P(s, x). transition: T(r | x), (|X|, |R|), or T(r | s, x), (|S|, |X|, |R|), if the encoder sees S.
+
+    >>> censoring_gap([[0.3, 0.2], [0.2, 0.3]], [[0.5, 0.5], [0.5, 0.5]], 2.0)  # released at random
+    0.0
+    """
+    matrix, channel = check_joint(joint), np.asarray(transition, dtype=np.float64)
+    shapes = (matrix.shape[1:], matrix.shape)
+    if channel.ndim not in (2, 3) or channel.shape[:-1] != shapes[channel.ndim - 2]:
+        raise InputError(f"'transition' must have shape (|X|, |R|) or (|S|, |X|, |R|), with |S|, |X| = {matrix.shape}. "
+                         f"Got {channel.shape}.")  # fmt: skip
+    if not np.allclose(channel.sum(axis=-1), 1.0) or np.any(channel < 0):
+        raise InputError("Every row of 'transition' must be a distribution: numbers of at least 0 that sum to 1.")
+    released = np.einsum("sx,xr->sr" if channel.ndim == 2 else "sx,sxr->sr", matrix, channel)
+    losses = _losses(tilted_posterior(released / released.sum(), alpha), _alpha(alpha))
+    # What each input, x or (s, x), costs the fixed adversary if it is released as r: (inputs, |R|).
+    by_pair = _product(matrix[..., None], losses[:, None, :])
+    by_input = by_pair.sum(axis=0) if channel.ndim == 2 else by_pair.reshape(-1, losses.shape[1])
+    spent = float(_product(channel, by_input.reshape(channel.shape)).sum())
+    return max(float(by_input.max(axis=1).sum()) - spent, 0.0)
+
+
+def _product(mass: Array, losses: Array) -> Array:
+    """mass x losses, and 0 where there is no mass, even if the loss is infinite."""
+    with np.errstate(invalid="ignore"):
+        return np.where(mass > 0, mass * losses, 0.0)
+
+
+def _losses(guess: Array, alpha: float) -> Array:
+    """Alpha-loss of every guess(s | v) at every s."""
+    with np.errstate(divide="ignore"):
+        log = np.log(guess)
+    if alpha == 1.0:
+        return -log
+    power = 1.0 if math.isinf(alpha) else (alpha - 1.0) / alpha
+    return np.asarray(-np.expm1(power * log) / power)
 
 
 def _alpha(alpha: float) -> float:
