@@ -156,7 +156,9 @@ class Comparison:
         import lightgbm
 
         x, other = (table.to_numpy(dtype=float) for table in self.numbers())
-        model = lightgbm.LGBMClassifier(n_estimators=100, learning_rate=0.08, verbose=-1).fit(x, self.data.y(0))
+        model = lightgbm.LGBMClassifier(n_estimators=100, learning_rate=0.08, n_jobs=0, verbose=-1).fit(
+            x, self.data.y(0)
+        )
         codes = np.searchsorted(model.classes_, self.data.y(1))
         chances = np.asarray(model.predict_proba(other))[np.arange(len(codes)), codes]
         prior = np.unique(self.data.y(0), return_counts=True)[1] / len(x)
@@ -199,7 +201,9 @@ class Comparison:
         _, y = np.unique(self.data.y(0), return_inverse=True)
         labels = np.unique(self.data.y(0))
         half = np.random.default_rng(0).random(len(x)) < 0.7
-        model = lightgbm.LGBMClassifier(n_estimators=200, learning_rate=0.08, verbose=-1).fit(x[half], y[half])
+        model = lightgbm.LGBMClassifier(n_estimators=200, learning_rate=0.08, n_jobs=0, verbose=-1).fit(
+            x[half], y[half]
+        )
         first = len(self.data.y(1))
         # fairlearn relaxes parity, but not odds.
         for slack in SLACKS if constraint == "demographic_parity" else (0.0,):

@@ -231,7 +231,9 @@ def default_models(seed: int = 0) -> list[Callable[[], ProbabilityModel]]:
     return [
         lambda: LogisticRegression(max_iter=500),
         lambda: QuadraticDiscriminantAnalysis(reg_param=1e-3),
-        lambda: LGBMClassifier(n_estimators=100, learning_rate=0.05, num_leaves=15, verbose=-1, random_state=seed),
+        lambda: LGBMClassifier(
+            n_estimators=100, learning_rate=0.05, num_leaves=15, n_jobs=0, verbose=-1, random_state=seed
+        ),
     ]
 
 

@@ -15,7 +15,7 @@ def fit(train: Rows, seed: int) -> Iterator[Fitted]:
     coder = Vectors(train.X)
     x = coder(train.X)
     for bound in (0.01, 0.05):
-        base = LGBMClassifier(n_estimators=60, learning_rate=0.1, num_leaves=15, verbose=-1)
+        base = LGBMClassifier(n_estimators=60, learning_rate=0.1, num_leaves=15, n_jobs=0, verbose=-1)
         model = ExponentiatedGradient(base, DemographicParity(difference_bound=bound), max_iter=20)
         model.fit(x, train.truth, sensitive_features=train.group)
 

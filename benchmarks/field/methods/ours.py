@@ -97,7 +97,9 @@ def _losses(train: Rows, sees: bool) -> tuple[float, float]:
     X = train.X.join(train.S.add_prefix("S ")) if sees else train.X
     x, y = Vectors(X)(X), train.truth
     held = np.arange(len(y)) % 5 == 0
-    model = LGBMClassifier(n_estimators=100, learning_rate=0.05, num_leaves=15, verbose=-1).fit(x[~held], y[~held])
+    model = LGBMClassifier(n_estimators=100, learning_rate=0.05, num_leaves=15, n_jobs=0, verbose=-1).fit(
+        x[~held], y[~held]
+    )
     return log_loss(y[held], model.predict_proba(x[held])), log_loss(y, np.full(len(y), y.mean()))
 
 

@@ -25,7 +25,7 @@ def fit(train: Rows, seed: int) -> Iterator[Fitted]:
     from lightgbm import LGBMClassifier
 
     coder = Vectors(train.X)
-    model = LGBMClassifier(n_estimators=100, learning_rate=0.06, num_leaves=15, verbose=-1)
+    model = LGBMClassifier(n_estimators=100, learning_rate=0.06, num_leaves=15, n_jobs=0, verbose=-1)
     model.fit(coder(train.X), train.truth, sample_weight=row_weights(train.group, train.truth))
     yield Fitted("", lambda rows: Output(predicted=np.asarray(model.predict(coder(rows.X)))))
 

@@ -22,7 +22,7 @@ def fit(train: Rows, seed: int) -> Iterator[Fitted]:
     whole = with_sensitive(train)
     coder = Vectors(whole)
     x, learn = coder(whole), np.random.default_rng(seed).random(len(train)) < 0.7
-    model = LGBMClassifier(n_estimators=100, learning_rate=0.06, num_leaves=15, verbose=-1)
+    model = LGBMClassifier(n_estimators=100, learning_rate=0.06, num_leaves=15, n_jobs=0, verbose=-1)
     model.fit(x[learn], train.truth[learn])
     for slack in (0.0, 0.02, 0.05, 0.1):
         post = ThresholdOptimizer(estimator=model, constraints="demographic_parity", prefit=True, tol=slack or None,

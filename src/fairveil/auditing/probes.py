@@ -14,6 +14,7 @@ _SETTINGS: dict[str, Any] = {
     "learning_rate": 0.08,
     "num_leaves": 31,
     "verbose": -1,
+    "n_jobs": 0,  # what OMP_NUM_THREADS says; by default LightGBM ignores it
     "deterministic": True,
     "force_row_wise": True,
 }

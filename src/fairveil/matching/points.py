@@ -104,6 +104,7 @@ def _cross_fitted(target: pa.ChunkedArray, known: Ints, features: Points, seed: 
         "n_estimators": 200,
         "learning_rate": 0.08,
         "verbose": -1,
+        "n_jobs": 0,  # what OMP_NUM_THREADS says
         "random_state": seed % 2**31,
     }
     classes = is_class(target)
