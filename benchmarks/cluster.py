@@ -35,7 +35,15 @@ from fairveil.workflows.release.drawing import BatchKeys, Read, draw_batch, file
 from fairveil.workflows.release.job import Job
 from fairveil.workflows.release.ledger import Ledger
 from fairveil.workflows.release.parts import summarise
-from fairveil.workflows.release.tasks import BucketTask, Stretch, Work, draw_stretches, gather_bucket, stretches
+from fairveil.workflows.release.tasks import (
+    BucketTask,
+    Stretch,
+    Work,
+    check_some,
+    draw_stretches,
+    gather_bucket,
+    stretches,
+)
 from release import made_up
 
 FILES = 8
@@ -240,7 +248,7 @@ def run_cost(rows: int) -> None:
     drawn = seconds(lambda: [draw_stretches(work, task) for task in tasks])
     again = seconds(lambda: [draw_stretches(work, task) for task in tasks])
     indices = tuple(index for task in tasks for index in draw_stretches(work, task)[0])
-    counted = summarise([work.part(index) for index in indices], work.name, len(source.files), job.schema.layout)
+    counted = summarise([check_some(work, indices)[1]], len(source.files), job.schema.layout)
     buckets = [BucketTask(b, indices, int(n), bytes([b % 256])) for b, n in enumerate(counted.bucket_rows)]
     gathered = seconds(lambda: [gather_bucket(work, task) for task in buckets])
     part_bytes = sum(work.part(index).size() for index in indices)

@@ -297,16 +297,16 @@ def test_the_target_is_not_among_the_inputs(place):
 def test_a_part_of_an_abandoned_release_is_noticed_at_the_last_moment(place, small, monkeypatch):
     """A task that outlived its driver replaces a part after all parts were checked: its noise is of another secret."""
     split(place / "in", table())
-    summarise = streaming.summarise
+    check_some = streaming.check_some
 
-    def overtaken(parts, name, *more):
-        found = summarise(parts, name, *more)
-        content = parts[1].local.read_bytes()
-        parts[1].local.write_bytes(content.replace(name.encode(), b"0" * 16))
+    def overtaken(work, indices):
+        found = check_some(work, indices)
+        part = work.part(indices[1]).local
+        part.write_bytes(part.read_bytes().replace(work.name.encode(), b"0" * 16))
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(streaming, "summarise", overtaken)
+        patch.setattr(streaming, "check_some", overtaken)
         with pytest.raises(InputError, match="damaged or foreign part"):
             release(place, place / "in", place / "out")
     assert not (place / "out").exists()

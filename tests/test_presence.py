@@ -286,7 +286,7 @@ def test_a_card_counts_the_rows_that_are_written(tmp_path):
 
     class Watched(PresenceCount):
         def told(self):
-            counted.append((self._people, self._matches))
+            counted.append((self._people, self.matches))
             return super().told()
 
     with pytest.MonkeyPatch.context() as patch:

@@ -135,6 +135,10 @@ def default_facts(original: pa.Table, shared: Sequence[str]) -> list[str]:
     return [name for name in shared if name in chosen]
 
 
+#: How often each key occurs: the key of all facts, and of all facts but each one.
+Counts = tuple[NDArray[np.int64], ...]
+
+
 @dataclass
 class Matches:
     """How many rows of a release match each person's facts; rows are counted in batches, in the memory of the people.
@@ -155,9 +159,20 @@ class Matches:
 
     def add(self, released: pa.Table) -> None:
         """Count more rows of the release."""
-        for (known, _), counts, keys in zip(self._slots, self._counts, _keys(self.facts.codes(released)), strict=True):
+        self.include(self.counted(released))
+
+    def counted(self, released: pa.Table) -> Counts:
+        """How often each key occurs in some rows of the release; counts of all rows add up."""
+        counts = []
+        for (known, _), keys in zip(self._slots, _keys(self.facts.codes(released)), strict=True):
             at = np.searchsorted(known, keys).clip(max=len(known) - 1)
-            counts += np.bincount(at[known[at] == keys], minlength=len(known))
+            counts.append(np.bincount(at[known[at] == keys], minlength=len(known)))
+        return tuple(counts)
+
+    def include(self, counts: Counts) -> None:
+        """Add the counts of more rows."""
+        for total, more in zip(self._counts, counts, strict=True):
+            total += more
 
     @property
     def exact(self) -> NDArray[np.int64]:

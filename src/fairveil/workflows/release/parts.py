@@ -1,7 +1,7 @@
 """Parts of a release of a table: drawn rows, dealt to buckets, with figures about them; what `--resume` reuses."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -160,6 +160,53 @@ def metadata_of(part: pa.ipc.RecordBatchFileReader) -> dict[bytes, bytes]:
 
 
 @dataclass(frozen=True)
+class Checked:
+    """Consecutive parts of a release that were read and found in order, added up; sums of these add up, too.
+
+    first, file_rows: of each input file, the first row and the number of rows in these parts. bucket_rows: rows of each
+    bucket.
+    """
+
+    figures: Figures
+    first: NDArray[np.int64]
+    file_rows: NDArray[np.int64]
+    bucket_rows: NDArray[np.int64]
+
+    @classmethod
+    def none(cls, files: int) -> "Checked":
+        """No parts."""
+        return cls(Figures.none(), np.zeros(files, dtype=np.int64), np.zeros(files, dtype=np.int64),
+                   np.zeros(1, dtype=np.int64))  # fmt: skip
+
+    def __add__(self, later: "Checked") -> "Checked":
+        """Raises unless the later parts hold, of each file, the rows that follow."""
+        both = (self.file_rows > 0) & (later.file_rows > 0)
+        if np.any(later.first[both] != (self.first + self.file_rows)[both]):
+            raise InputError(DAMAGED)
+        return Checked(self.figures + later.figures, np.where(self.file_rows > 0, self.first, later.first),
+                       self.file_rows + later.file_rows, self.bucket_rows + later.bucket_rows)  # fmt: skip
+
+
+def check_parts(parts: Sequence[Location], release: str, files: int) -> Checked:
+    """Read consecutive parts; each must belong to this release, by its name, and hold the next rows once."""
+    return sum((_checked(part, release, files) for part in parts), Checked.none(files))
+
+
+def _checked(part: Location, release: str, files: int) -> Checked:
+    metadata = metadata_of(open_part(part))
+    try:
+        figures = Figures.from_metadata(metadata)
+        start, buckets = int(metadata[b"start"]), np.frombuffer(metadata[b"buckets"], dtype=np.int64)
+        right = metadata[b"release"] == release.encode() and int(metadata[b"index"]) == part_index(part.name)
+    except (KeyError, ValueError):
+        raise InputError(DAMAGED) from None
+    rows = _rows_by_file(part, start, figures.rows, files) if right else None
+    if rows is None:
+        raise InputError(DAMAGED)
+    return Checked(figures, *rows, buckets)
+
+
+@dataclass(frozen=True)
 class Summary:
     """All parts together.
 
@@ -177,25 +224,12 @@ class Summary:
         return np.asarray((np.cumsum(self.file_rows) - self.file_rows)[file] + row)
 
 
-def summarise(parts: Sequence[Location], release: str, files: int, layout: Layout) -> Summary:
-    """Combine the figures of all parts; each must belong to this release, by its name, and hold the next rows once."""
-    told, figures = ReleaseSummary(), Figures.none()
-    file_rows = np.zeros(files, dtype=np.int64)
-    bucket_rows: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
-    for path in parts:
-        metadata = metadata_of(open_part(path))
-        try:
-            found = Figures.from_metadata(metadata)
-            start, buckets = int(metadata[b"start"]), np.frombuffer(metadata[b"buckets"], dtype=np.int64)
-            right = metadata[b"release"] == release.encode() and int(metadata[b"index"]) == part_index(path.name)
-        except (KeyError, ValueError):
-            raise InputError(DAMAGED) from None
-        rows_each = _rows_by_file(path, start, found.rows, file_rows) if right else None
-        if rows_each is None:
-            raise InputError(DAMAGED)
-        file_rows += rows_each
-        bucket_rows = bucket_rows + buckets
-        figures += found
+def summarise(checked: Iterable[Checked], files: int, layout: Layout) -> Summary:
+    """Combine the figures of all parts, in their order; together they must hold every row from the first."""
+    found = sum(checked, Checked.none(files))
+    if found.first.any():
+        raise InputError(DAMAGED)
+    told, figures = ReleaseSummary(), found.figures
     told.rows, told.clipped = figures.rows, figures.clipped
     told.original = figures.digest.tobytes().hex()
     sums, kinds = figures.sums, len(KINDS)
@@ -215,22 +249,23 @@ def summarise(parts: Sequence[Location], release: str, files: int, layout: Layou
     if not tells_rows_apart(figures.sketch):
         told.warnings.append("Nearly all rows equal others, so the ledger can recognise this complete input, but not a "
                              "part of it. Release each row only once.")  # fmt: skip
-    return Summary(told, figures.sketch, file_rows, bucket_rows)
+    return Summary(told, figures.sketch, found.file_rows, found.bucket_rows)
 
 
-def _rows_by_file(part: Location, start: int, rows: int, before: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """How many rows of each input file a part holds; None unless they are the next rows, each of them once.
-
-    before: rows of each file in the parts before this one.
-    """
+def _rows_by_file(
+    part: Location, start: int, rows: int, files: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """The first row and the number of rows of each input file; None unless a part holds consecutive rows, each once."""
     places = np.sort(places_of(part))
     file, row = file_and_row(places)
-    if len(places) != rows or (rows and places[0] != start) or (rows and int(file[-1]) >= len(before)):
+    if len(places) != rows or (rows and places[0] != start) or (rows and int(file[-1]) >= files):
         return None
-    counts = np.bincount(file, minlength=len(before)).astype(np.int64)
-    firsts = np.cumsum(counts) - counts
-    expected = before[file] + np.arange(rows) - firsts[file]
-    return counts if np.array_equal(row, expected) else None
+    counts = np.bincount(file, minlength=files).astype(np.int64)
+    begins = np.cumsum(counts) - counts
+    first = np.where(counts > 0, row[np.minimum(begins, max(rows - 1, 0))] if rows else 0, 0)
+    if not np.array_equal(row, first[file] + np.arange(rows) - begins[file]):
+        return None
+    return first, counts
 
 
 def places_of(part: Location) -> NDArray[np.int64]:

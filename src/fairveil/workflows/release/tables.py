@@ -14,14 +14,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fairveil._utils.atomic import put_in_place, sha256_of
@@ -29,6 +28,7 @@ from fairveil._utils.errors import ClippedWarning, InputError
 from fairveil._utils.progress import progress
 from fairveil._utils.randomness import ReleaseSecret
 from fairveil._utils.stores import Location, locate
+from fairveil.auditing.facts import Matches
 from fairveil.workflows.engines.local import concurrently
 from fairveil.workflows.engines.ray import RayEngine, require_ray
 from fairveil.workflows.many_files import MANIFEST, digest_of, manifest_of, open_tables
@@ -46,7 +46,7 @@ from fairveil.workflows.release.job import (
 )
 from fairveil.workflows.release.ledger import FittedInput, Ledger
 from fairveil.workflows.release.parts import PLACE, Summary, part_index, rows_of_bucket, summarise, write_part
-from fairveil.workflows.release.presence import PresenceCount
+from fairveil.workflows.release.presence import PresenceCount, people_of
 from fairveil.workflows.release.secret import abandon, release_secret
 from fairveil.workflows.release.sketch import Sketch
 from fairveil.workflows.release.tasks import (
@@ -55,15 +55,19 @@ from fairveil.workflows.release.tasks import (
     BucketTask,
     Stretch,
     Work,
+    check_some,
     draw_stretches,
     gather_bucket,
     refuse_changed,
+    sample_people,
     stretches,
 )
 from fairveil.workflows.release.workspace import is_unfinished, workspace
 from fairveil.workflows.writing import TableWriter
 
 ENGINES = ("local", "ray")
+#: Parts that one task reads again. The sums of figures depend on it, so it is the same everywhere.
+_CHECKED_TOGETHER = 64
 
 
 def release_table(job: Job, before_naming: BeforeNaming) -> ReleaseSummary | None:
@@ -120,11 +124,14 @@ class TableRelease:
         """All parts that exist, in their order."""
         return [found for found in self.work.folder.files() if found.name.startswith("part-")]
 
-    def run(self, work: Callable[[Work, Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
-        """Run tasks on the engine; results as they complete."""
+    def run(
+        self, work: Callable[[Work, Any], Any], tasks: Iterable[Any], matches: Matches | None = None
+    ) -> Iterator[Any]:
+        """Run tasks on the engine; results as they complete. matches: for tasks that count matching rows."""
+        shared = replace(self.work, matches=matches)
         if self.engine is not None:
-            return self.engine.run(work, self.work, tasks)
-        return concurrently(partial(work, self.work), tasks, self.job.workers)
+            return self.engine.run(work, shared, tasks)
+        return concurrently(partial(work, shared), tasks, self.job.workers)
 
 
 def _engine(job: Job) -> Any:
@@ -288,11 +295,10 @@ def _draw_part(release: TableRelease, read: Read, place: Place, index: int) -> N
 def _gather(release: TableRelease, before_naming: BeforeNaming, digest: str) -> ReleaseSummary:
     """The second pass: write bucket after bucket in random order, then update the ledger, then publish."""
     job, ledger, name = release.job, release.ledger, release.work.name
-    found = summarise(release.parts(), name, len(job.source.files), job.schema.layout)
+    found = _summarised(release)
     refuse_contradictions(found.summary, job.encoder, job.options)
     remembered = not job.options.keep_order and job.options.remember_order
-    presence = PresenceCount.of(job, found.summary.rows)
-    count = (lambda rows: None) if presence is None else presence.add
+    presence = _presence(release, found.summary.rows)
     try:
         with (
             progress(job.buckets, f"Writing {job.goal.name}", job.options.show_progress, unit="parts") as report,
@@ -303,7 +309,7 @@ def _gather(release: TableRelease, before_naming: BeforeNaming, digest: str) -> 
                 if places is not None:
                     places.write(found.positions(rows).tobytes())
 
-            publish = (_many_files if job.is_folder else _one_file)(release, found, remember, count, report)
+            publish = (_many_files if job.is_folder else _one_file)(release, found, remember, presence, report)
     except BaseException:
         ledger.forget_order(name)
         raise
@@ -312,8 +318,25 @@ def _gather(release: TableRelease, before_naming: BeforeNaming, digest: str) -> 
     return found.summary
 
 
+def _summarised(release: TableRelease) -> Summary:
+    """Read all parts again, in tasks, and add up what they hold."""
+    job = release.job
+    indices = [part_index(part.name) for part in release.parts()]
+    chunks = [indices[start : start + _CHECKED_TOGETHER] for start in range(0, len(indices), _CHECKED_TOGETHER)]
+    found = dict(release.run(check_some, chunks))
+    return summarise((found[chunk[0]] for chunk in chunks), len(job.source.files), job.schema.layout)
+
+
+def _presence(release: TableRelease, rows: int) -> PresenceCount | None:
+    """People of the input, sampled in tasks on a cluster."""
+    if release.engine is None:
+        return PresenceCount.of(release.job, rows)
+    tasks = (([Stretch(*each, b"") for each in task], rows) for task in stretches(release.job))
+    return PresenceCount.of(release.job, rows, lambda: people_of(release.run(sample_people, tasks)))
+
+
 def _one_file(
-    release: TableRelease, found: Summary, remember: Callable[[np.ndarray], None], count: Callable[[pa.Table], None],
+    release: TableRelease, found: Summary, remember: Callable[[np.ndarray], None], presence: PresenceCount | None,
     report: Callable[[int], None],
 ) -> Callable[[], None]:  # fmt: skip
     """Write all buckets to one file on this machine; returns what publishes it."""
@@ -325,7 +348,8 @@ def _one_file(
             for rows in rows_of_bucket(parts, bucket, _shuffle_key(release, bucket), release.work.name):
                 remember(rows[PLACE].to_numpy())
                 writer.write(rows.drop_columns([PLACE]))
-                count(rows)
+                if presence is not None:
+                    presence.add(rows)
             report(bucket + 1)
     found.summary.neutralised = writer.neutralised
     found.summary.sha256 = sha256_of(finished)
@@ -335,7 +359,7 @@ def _one_file(
 
 
 def _many_files(
-    release: TableRelease, found: Summary, remember: Callable[[np.ndarray], None], count: Callable[[pa.Table], None],
+    release: TableRelease, found: Summary, remember: Callable[[np.ndarray], None], presence: PresenceCount | None,
     report: Callable[[int], None],
 ) -> Callable[[], None]:  # fmt: skip
     """Write each bucket to a file of its own; returns what publishes them with their manifest."""
@@ -344,13 +368,13 @@ def _many_files(
     tasks = [BucketTask(bucket, indices, int(rows), _shuffle_key(release, bucket))
              for bucket, rows in enumerate(found.bucket_rows)]  # fmt: skip
     files: dict[int, BucketFile] = {}
-    for file in release.run(gather_bucket, tasks):
-        files[file.bucket] = file
+    for file in release.run(gather_bucket, tasks, matches=None if presence is None else presence.matches):
+        if presence is not None:
+            presence.matches.include(file.matches)
+        files[file.bucket] = replace(file, matches=None)
         report(len(files))
     for bucket in sorted(files):
         remember(np.frombuffer(work.order(bucket).read(), dtype=np.int64))
-        with work.bucket(bucket).open() as file:
-            count(pq.read_table(file))
     names = {bucket: f"part-{bucket:05d}.parquet" for bucket in sorted(files)}
     manifest = manifest_of({names[bucket]: (files[bucket].size, files[bucket].sha256) for bucket in names})
     found.summary.sha256 = hashlib.sha256(manifest).hexdigest()

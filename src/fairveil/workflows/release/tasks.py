@@ -11,22 +11,27 @@ from itertools import islice, pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fairveil._utils.atomic import PRIVATE
 from fairveil._utils.errors import ClippedWarning, InputError
 from fairveil._utils.stores import Location
+from fairveil.auditing.facts import Counts, Matches
 from fairveil.workflows.reading import Place, TableFile
 from fairveil.workflows.release.drawing import BatchKeys, Drawn, Read, draw_batch
 from fairveil.workflows.release.job import SPAN, Job
 from fairveil.workflows.release.parts import (
     PLACE,
+    Checked,
     Figures,
+    check_parts,
     metadata_of,
     open_part,
     part_name,
     rows_of_bucket,
     write_part,
 )
+from fairveil.workflows.release.presence import counted, people_among
 from fairveil.workflows.writing import TableWriter
 
 CHANGED = "{name} is not the file from which the interrupted release was made. Omit --resume to start again."
@@ -34,13 +39,18 @@ CHANGED = "{name} is not the file from which the interrupted release was made. O
 
 @dataclass(frozen=True)
 class Work:
-    """What all tasks of a release need. folder: for parts and buckets. row_key: of the ledger, for hashing rows."""
+    """What all tasks of a release need.
+
+    folder: for parts and buckets. row_key: of the ledger, for hashing rows. matches: counts released rows that match
+    people of the input.
+    """
 
     job: Job
     folder: Location
     name: str
     row_key: bytes = field(repr=False)
     person_key: bytes = field(repr=False)
+    matches: Matches | None = field(default=None, repr=False)
 
     def part(self, index: int) -> Location:
         """The location of a part."""
@@ -115,14 +125,18 @@ def draw_stretches(work: Work, task: Sequence[Stretch]) -> tuple[list[int], int]
 
 
 def _draw_stretch(work: Work, stretch: Stretch) -> Iterator[tuple[int, int]]:
-    job = work.job
-    file = job.source.files[stretch.file]
-    tables = file.batches(job.columns, job.held_as, job.batch_rows, first=stretch.first, last=stretch.last)
-    batches = ((Place(stretch.file, (stretch.first + i) * job.batch_rows), t) for i, t in enumerate(tables))
+    batches = _batches(work.job, stretch)
     index = stretch.index
     while some := list(islice(batches, SPAN)):
         yield index, _draw_span(work, index, some, stretch.key)
         index += 1
+
+
+def _batches(job: Job, stretch: Stretch) -> Iterator[tuple[Place, pa.Table]]:
+    file = job.source.files[stretch.file]
+    tables = file.batches(job.columns, job.held_as, job.batch_rows, first=stretch.first, last=stretch.last)
+    for number, table in enumerate(tables, stretch.first):
+        yield Place(stretch.file, number * job.batch_rows), table
 
 
 def _draw_span(work: Work, index: int, batches: Sequence[tuple[Place, pa.Table]], key: bytes) -> int:
@@ -147,6 +161,19 @@ def refuse_changed(work: Work, index: int, batches: Iterator[Read]) -> None:
         raise InputError(CHANGED.format(name=work.job.source.path.name))
 
 
+def check_some(work: Work, indices: Sequence[int]) -> tuple[int, Checked]:
+    """Read some consecutive parts again: the first index, and what they hold."""
+    parts = [work.part(index) for index in indices]
+    return indices[0], check_parts(parts, work.name, len(work.job.source.files))
+
+
+def sample_people(work: Work, task: tuple[Sequence[Stretch], int]) -> pa.Table | None:
+    """The people of a sample who are in some stretches of the input, which has so many rows."""
+    stretches, rows = task
+    batches = (batch for stretch in stretches for batch in _batches(work.job, stretch))
+    return people_among(work.job, batches, rows)
+
+
 @dataclass(frozen=True)
 class BucketTask:
     """A bucket to write. indices: of all parts. rows: how many it has. key: for the shuffle; None keeps the order."""
@@ -159,28 +186,48 @@ class BucketTask:
 
 @dataclass(frozen=True)
 class BucketFile:
-    """A finished bucket: its size and SHA-256."""
+    """A finished bucket: its size and SHA-256. matches: how often people of the input are matched by its rows."""
 
     bucket: int
     rows: int
     size: int
     sha256: str
+    matches: Counts | None = None
 
 
 def gather_bucket(work: Work, task: BucketTask) -> BucketFile:
     """Write the rows of a bucket as a Parquet file, and their places."""
     target, order = work.bucket(task.bucket), work.order(task.bucket)
     if target.is_file() and order.is_file():
-        return BucketFile(task.bucket, task.rows, target.size(), target.sha256())
-    sink, places, rows = pa.BufferOutputStream(), [], 0
+        return BucketFile(task.bucket, task.rows, target.size(), target.sha256(), _matched_in(work, target))
+    sink, places, matches = pa.BufferOutputStream(), [], None
+    rows = 0
     with TableWriter(sink, ".parquet", work.job.schema) as writer:
         for table in rows_of_bucket([work.part(index) for index in task.indices], task.bucket, task.key, work.name):
             places.append(table[PLACE].to_numpy())
             rows += table.num_rows
             writer.write(table.drop_columns([PLACE]))
+            matches = _added(matches, _matched(work, table))
     if rows != task.rows:
         raise InputError("The parts of the release changed while it was made. Omit --resume to start again.")
     content = sink.getvalue()
     target.write(content)
     order.write(np.concatenate(places).astype(np.int64).tobytes(), PRIVATE)
-    return BucketFile(task.bucket, rows, len(content), hashlib.sha256(content).hexdigest())
+    return BucketFile(task.bucket, rows, len(content), hashlib.sha256(content).hexdigest(), matches)
+
+
+def _matched(work: Work, rows: pa.Table) -> Counts | None:
+    return None if work.matches is None else counted(work.matches, rows)
+
+
+def _matched_in(work: Work, file: Location) -> Counts | None:
+    if work.matches is None:
+        return None
+    with file.open() as stream:
+        return _matched(work, pq.read_table(stream))
+
+
+def _added(counts: Counts | None, more: Counts | None) -> Counts | None:
+    if counts is None or more is None:
+        return more
+    return tuple(one + other for one, other in zip(counts, more, strict=True))
