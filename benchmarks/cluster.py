@@ -8,6 +8,7 @@ drawn with other noise.
 """
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -162,43 +164,97 @@ def driver(folder: Path, target: str, batch: int, address: str, *, resume: bool)
     return subprocess.Popen([sys.executable, "-c", code, *arguments])
 
 
-def run_kill(rows: int, batch: int, workers: int, nodes: int, drivers: int, pause: float) -> None:
-    generator = random.Random(0)
-    folder = Path(tempfile.mkdtemp())
-    prepare(folder, rows)
+@dataclass
+class Kills:
+    """How many of each are still to be killed, and were; kept in a file, so that the benchmark can go on later."""
+
+    path: Path
+    left: dict[str, int]
+    killed: dict[str, int]
+    seconds: float = 0.0
+
+    @classmethod
+    def at(cls, path: Path, left: dict[str, int]) -> "Kills":
+        if path.exists():
+            return cls(path, **json.loads(path.read_text()))
+        return cls(path, left, dict.fromkeys(left, 0))
+
+    def draw(self, generator: random.Random) -> str | None:
+        """What to kill next; None if all were."""
+        names = [name for name, count in self.left.items() for _ in range(count)]
+        return generator.choice(names) if names else None
+
+    def count(self, what: str) -> None:
+        self.left[what] -= 1
+        self.killed[what] += 1
+        self.save()
+
+    def save(self) -> None:
+        self.path.write_text(json.dumps({"left": self.left, "killed": self.killed, "seconds": self.seconds}))
+
+
+def run_kill(chosen: argparse.Namespace) -> None:
+    """One release with kills. With --folder, stop after --minutes (a kill of the driver and of the cluster) and go on
+    with the same command.
+    """
+    folder = Path(tempfile.mkdtemp()) if chosen.folder is None else chosen.folder
+    begins = not (folder / "sex.veil").exists()
+    if begins:
+        prepare(folder, chosen.rows)
+    left = {"workers": chosen.workers, "nodes": chosen.nodes, "drivers": chosen.drivers}
+    kills = Kills.at(folder / "kills.json", left)
     cluster = Cluster(2)
     try:
-        begun = time.monotonic()
-        process = driver(folder, "out", batch, cluster.address, resume=False)
-        killed = {"workers": 0, "nodes": 0, "drivers": 0}
-        left = ["workers"] * workers + ["nodes"] * nodes + ["drivers"] * drivers
-        generator.shuffle(left)
-        while left and process.poll() is None:
-            time.sleep(generator.uniform(0.2, 1.8) * pause)
-            assert not (folder / "out").exists() or process.poll() is not None or (folder / "out" / MANIFEST).exists()
-            what = left[-1]
+        finished = _release_with_kills(folder, chosen, kills, cluster, begins=begins)
+    finally:
+        cluster.close()
+    told = ", ".join(f"{number} {what}" for what, number in kills.killed.items())
+    if not finished:
+        print(f"Not finished: {told} killed in {kills.seconds:.0f} s. The same command goes on.", flush=True)
+        return
+    count = check(folder, "out", chosen.batch)
+    print(f"{told} killed in {kills.seconds:.0f} s; of {count:,} rows each is there once, as the secret gives it, and "
+          "nothing was visible before the end.", flush=True)  # fmt: skip
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _release_with_kills(
+    folder: Path, chosen: argparse.Namespace, kills: Kills, cluster: Cluster, *, begins: bool
+) -> bool:
+    """Whether the release was finished before the time was up."""
+    generator = random.Random(sum(kills.killed.values()))
+    begun = time.monotonic()
+    before = kills.seconds
+    process = driver(folder, "out", chosen.batch, cluster.address, resume=not begins)
+    try:
+        while (what := kills.draw(generator)) and process.poll() is None:
+            time.sleep(generator.uniform(0.2, 1.8) * chosen.pause)
+            kills.seconds = before + time.monotonic() - begun
+            if process.poll() is not None:
+                break
+            assert not (folder / "out").exists() or (folder / "out" / MANIFEST).exists(), "an unfinished release"
+            if time.monotonic() - begun > 60.0 * chosen.minutes:
+                process.kill()
+                process.wait()
+                kills.count("drivers")
+                return False
             if what == "workers" and not cluster.kill_worker(generator):
                 continue
             if what == "nodes":
                 cluster.kill_node(generator)
             if what == "drivers":
-                if process.poll() is not None:
-                    break
                 process.kill()
                 process.wait()
                 assert not (folder / "out").exists(), "a release is visible before it is finished"
-                process = driver(folder, "out", batch, cluster.address, resume=True)
-            left.pop()
-            killed[what] += 1
+                process = driver(folder, "out", chosen.batch, cluster.address, resume=True)
+            kills.count(what)
         assert process.wait() == 0, "the release failed"
-        seconds = time.monotonic() - begun
-        count = check(folder, "out", batch)
-        told = ", ".join(f"{number} {what}" for what, number in killed.items())
-        print(f"{told} killed in {seconds:.0f} s; of {count:,} rows each is there once, as the secret gives it, and "
-              "nothing was visible before the end.", flush=True)  # fmt: skip
+        kills.seconds = before + time.monotonic() - begun
+        kills.save()
+        return True
     finally:
-        cluster.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        process.kill()
+        process.wait()
 
 
 def run_speed(rows: int, repeats: int) -> None:
@@ -271,10 +327,12 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=10)
     parser.add_argument("--drivers", type=int, default=10)
     parser.add_argument("--pause", type=float, default=3.0, help="mean seconds between two kills")
+    parser.add_argument("--folder", type=Path, help="for kill: keep the work here, to go on with it later")
+    parser.add_argument("--minutes", type=float, default=120.0, help="for kill, stop after this time")
     parser.add_argument("--repeats", type=int, default=3)
     chosen = parser.parse_args()
     if not chosen.what or "kill" in chosen.what:
-        run_kill(chosen.rows, chosen.batch, chosen.workers, chosen.nodes, chosen.drivers, chosen.pause)
+        run_kill(chosen)
     if not chosen.what or "speed" in chosen.what:
         run_speed(chosen.rows, chosen.repeats)
     if not chosen.what or "cost" in chosen.what:

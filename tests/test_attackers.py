@@ -10,8 +10,8 @@ import torch
 
 from fairveil import InputError
 from fairveil.auditing import attackers, pretrained, probe
+from fairveil.auditing.attack import attack_all
 from fairveil.auditing.attackers import Boosting, Neighbours, Sparse, battery, linear_model
-from fairveil.auditing.audit import attack_all
 from fairveil.auditing.inputs import make_target, read_release, read_targets
 from fairveil.auditing.networks import Network
 from fairveil.auditing.protocol import Attempt, Evidence, Terms, split_rows

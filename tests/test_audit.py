@@ -163,7 +163,7 @@ def test_the_release_beside_the_originals_shows_what_it_adds():
 
 
 def test_rows_beyond_the_limit_are_left_out(monkeypatch):
-    monkeypatch.setitem(sys.modules["fairveil.auditing.audit"]._MOST_ROWS, "quick", 400)
+    monkeypatch.setitem(sys.modules["fairveil.auditing.case"]._MOST_ROWS, "quick", 400)
     frame, s = leak("linear", rows=3000)
     result = audit(frame, s, verbose=False)
     assert result.settings["rows"] == {"train": 400, "validation": 100, "test": 400}

@@ -7,7 +7,7 @@ from typing import Any
 from fairveil.auditing.attackers import Attacker, battery
 from fairveil.auditing.blend import blended
 from fairveil.auditing.inputs import Target, distance_from_usual, in_quarters
-from fairveil.auditing.protocol import Attempt, Evidence, Terms, attempt
+from fairveil.auditing.protocol import Attempt, Evidence, Terms, Wanted
 from fairveil.auditing.scoring import (
     Tried,
     Truth,
@@ -47,22 +47,26 @@ def attack_all(
     if target.classes is None:
         checks = [attacker for attacker in attackers if attacker.checks]
         forms += [(in_quarters(target), checks), (distance_from_usual(target), checks)]
-    tried = []
-    for form, chosen in forms:
-        attempts = []
-        for attacker in chosen:
-            terms.step(f"{form.name}: {attacker.name} on {attacker.view}")
-            attempts.append(attempt(attacker, seen, form, terms.seed))
-        truth = Truth.of(form, seen.parts)
-        tried.append(Tried(truth, [*attempts, *blended(attempts, truth)]))
-    adjusted = p_values(tried, terms.seed, columns)
+    made = iter(terms.attempts([
+        Wanted(f"{form.name}: {attacker.name} on {attacker.view}", attacker, seen, form)
+        for form, chosen in forms for attacker in chosen
+    ]))  # fmt: skip
+    tried = [(Truth.of(form, seen.parts), [next(made) for _ in chosen]) for form, chosen in forms]
+    [found] = terms.engine.map(_scored, [(tried, terms.plain, columns)])
+    return found
+
+
+def _scored(tried: Sequence[tuple[Truth, list[Attempt]]], terms: Terms, columns: int) -> Found:
+    """Scores, intervals and p-values of attempts on the forms of a column."""
+    forms = [Tried(truth, [*attempts, *blended(attempts, truth)]) for truth, attempts in tried]
+    adjusted = p_values(forms, terms.seed, columns)
     rows = [
         attack_row(made, each.truth, p, terms.confidence)
-        for each, values in zip(tried, adjusted, strict=True)
+        for each, values in zip(forms, adjusted, strict=True)
         for made, p in zip(each.attempts, values, strict=True)
     ]
-    gap, predictor = worst_gap(tried[:2], terms.confidence)
-    first = tried[0]
+    gap, predictor = worst_gap(forms[:2], terms.confidence)
+    first = forms[0]
     summary = strongest(first.attempts, first.truth, min(map(min, adjusted)), terms.confidence)
     summary |= {**flat("worst_gap", gap), "worst_gap_predictor": predictor}
     tails = tail_rows(first.attempts, first.truth, terms.confidence)
@@ -77,10 +81,12 @@ def holder_rows(target: Target, seen: Evidence, known: Evidence | None, terms: T
     """
     if known is None or not seen.has("original"):
         return []
-    terms.step(f"{target.name}: LightGBM on the release and the original")
     boosting = next(a for a in battery("quick") if a.name == "LightGBM").candidates
-    made = attempt(Attacker("LightGBM", "original", boosting), seen, target, terms.seed)
-    alone = attempt(Attacker("LightGBM", "values", boosting), known, target, terms.seed)
+    made, alone = terms.attempts([
+        Wanted(f"{target.name}: LightGBM on the release and the original", Attacker("LightGBM", "original", boosting),
+               seen, target),
+        Wanted(f"{target.name}: LightGBM on the original", Attacker("LightGBM", "values", boosting), known, target),
+    ])  # fmt: skip
     truth = Truth.of(target, seen.parts)
     [[p_value]] = p_values([Tried(truth, [made])], terms.seed)
     row = attack_row(made, truth, p_value, terms.confidence)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
@@ -329,7 +330,9 @@ def linear_model(classes: int | None, strength: float, seed: int, *, scale: bool
 def _forest(classes: int | None, leaf: int, trees: int, seed: int) -> Any:
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-    settings: dict[str, Any] = {"n_estimators": trees, "min_samples_leaf": leaf, "n_jobs": -1, "random_state": seed}
+    threads = torch.get_num_threads()  # as many as all else: the order in which trees are added up depends on it
+    settings: dict[str, Any] = {"n_estimators": trees, "min_samples_leaf": leaf, "n_jobs": threads,
+                                "random_state": seed}  # fmt: skip
     if classes is None:
         return RandomForestRegressor(max_features=0.33, **settings)
     return RandomForestClassifier(max_features="sqrt", **settings)

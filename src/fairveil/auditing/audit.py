@@ -3,52 +3,30 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 import fairveil
+from fairveil._utils.engine import HERE, Engine
 from fairveil._utils.errors import InputError, must_be
 from fairveil._utils.progress import progress as show
 from fairveil.auditing.attack import Found, attack_all, holder_rows
 from fairveil.auditing.attackers import Attacker, Profile, battery, check_profile
+from fairveil.auditing.case import Case, open_case
 from fairveil.auditing.certificate import Certificate
-from fairveil.auditing.clusters import repeats_too_often
-from fairveil.auditing.columns import compare_columns
 from fairveil.auditing.controls import control_rows, failures
-from fairveil.auditing.encoder_rows import Division, divide, read_encoder_rows
-from fairveil.auditing.inputs import (
-    Draw,
-    Released,
-    Target,
-    check_all,
-    check_parts,
-    joint_target,
-    make_target,
-    read_clusters,
-    read_release,
-    read_targets,
-    takes_rows,
-)
+from fairveil.auditing.inputs import Draw, Target
 from fairveil.auditing.mutual_information import Channel, LogDensity, information_row
-from fairveil.auditing.presence import KnownPeople, known_people, presence_rows
-from fairveil.auditing.protocol import Evidence, Terms, attempt
+from fairveil.auditing.presence import presence_rows
+from fairveil.auditing.protocol import Attempt, Evidence, Terms, attempt
 from fairveil.auditing.result import AuditResult
-from fairveil.auditing.tasks import task_models, task_rows
-from fairveil.auditing.views import shared_features, with_disagreement
-from fairveil.data.frames import Table, missing_mask
-from fairveil.data.weights import read_weights
+from fairveil.auditing.tasks import Used, task_models, task_rows
 from fairveil.metrics.estimate import check_confidence
 from fairveil.metrics.parity import SMALL_GROUP
-
-#: If the encoder can be called, attackers learn from several draws of each training row: about this many rows in total,
-#: in at least and at most this many further draws; of images, in the smallest number.
-_DRAWN_ROWS, _FEWEST_DRAWS, _MOST_DRAWS = {"quick": 60_000, "full": 240_000}, {"quick": 1, "full": 4}, 15
-#: The maximum number of rows per part.
-_MOST_ROWS = {"quick": 100_000, "full": 500_000}
 
 #: Epochs of the embedding network.
 _EPOCHS = {"quick": 10, "full": 40}
@@ -74,6 +52,7 @@ def audit(
     confidence: float = 0.95,
     random_state: int = 0,
     verbose: bool = True,
+    engine: Engine = HERE,
 ) -> AuditResult:
     """Attack a release with newly trained models. The release may come from any method.
 
@@ -129,6 +108,9 @@ def audit(
         Seed of splits and attackers.
     verbose : bool
         Show progress.
+    engine : Engine, optional
+        Where models are trained and scored; by default, here (`fairveil.workflows.engines` has others). Results do not
+        depend on it, nor on the number of workers, as long as each piece of work computes with as many threads.
 
     Returns
     -------
@@ -145,32 +127,25 @@ def audit(
     check_confidence(confidence)
     clock = _Clock()
     seed = _seed(random_state)
-    case = _open_case(released, sensitive_features, targets, original, split, encoder_rows, clusters, sample_weight,
-                      draw, log_density, profile, seed, shared=test_on_original, facts=quasi_identifiers,
-                      whole_release=whole_release)  # fmt: skip
-    clock.lap("reading")
+    case = clock.timed("reading", lambda: open_case(
+        released, sensitive_features, targets, original, split, encoder_rows, clusters, sample_weight, draw,
+        log_density, profile, seed, shared=test_on_original, facts=quasi_identifiers, whole_release=whole_release,
+    ))()  # fmt: skip
     images = case.seen.has("images")
     attackers = [a for a in battery(profile, images=images, wide=True) if case.seen.has(a.view)]
     checks = [a for a in attackers if a.checks or profile == "full"]
     models = task_models(profile, images=images)
     with _stepper(_fits(case, attackers, checks, models), verbose) as step:
-        terms = Terms(confidence, seed, step)
-        attacked = {t.name: attack_all(t, attackers, case.seen, terms, columns=len(case.hidden)) for t in case.hidden}
-        holders = [row for target in case.hidden for row in holder_rows(target, case.seen, case.known, terms)]
-        clock.lap("attacks")
-        second = {t.name: _from_fitted(case, t, checks, terms) for t in case.hidden}
-        clock.lap("attacks from fitted rows")
-        controls = [r for t in case.hidden for r in control_rows(t, checks, case.seen, case.known, terms)]
-        clock.lap("controls")
-        presence = _presence(case, terms)
-        clock.lap("presence")
-        used = [
-            task_rows(task, case.secrets, *case.without(task.name), models, terms, on_original=test_on_original)
-            for task in case.tasks
-        ]
-        clock.lap("tasks")
-        nats = _information(case, attacked, models[0], _EPOCHS[profile], terms)
-        clock.lap("information")
+        terms = Terms(confidence, seed, step, engine)
+        attacked, holders, second, controls, presence, used = engine.together([
+            clock.timed("attacks", lambda: _attacked(case, attackers, terms)),
+            clock.timed("attacks with the original", lambda: _holders(case, terms)),
+            clock.timed("attacks from fitted rows", lambda: _from_fitted(case, checks, terms)),
+            clock.timed("controls", lambda: _controls(case, checks, terms)),
+            clock.timed("presence", lambda: _presence(case, terms)),
+            clock.timed("tasks", lambda: _used(case, models, terms, on_original=test_on_original)),
+        ])  # fmt: skip
+        nats = clock.timed("information", lambda: _information(case, attacked, models[0], _EPOCHS[profile], terms))()
     reasons = failures(controls, {name for name, found in attacked.items() if found.summary["found"]})
     return AuditResult(
         valid=not reasons,
@@ -192,97 +167,46 @@ def audit(
     )
 
 
-@dataclass(frozen=True)
-class _Case:
-    """The inputs of an audit: targets, and the views of the release and of the original.
-
-    hidden: the sensitive columns and, if there are several, their joint value. division: how the rows are used.
-    missing: released columns with missing cells. repeats: whether rows repeat although no clusters are given. people:
-    what is known of people by other columns, and how many released rows match. without: the views of the release and of
-    the original without a column, so that a task is not predicted from its own target.
-    """
-
-    secrets: list[Target]
-    tasks: list[Target]
-    hidden: list[Target]
-    division: Division
-    seen: Evidence
-    known: Evidence | None
-    channel: Channel | None
-    missing: list[str]
-    repeats: bool
-    people: KnownPeople | None
-    without: Callable[[str], tuple[Evidence, Evidence | None]]
-    columns: tuple[pd.DataFrame, pd.DataFrame]
+def _for_each(targets: Sequence[Target], stage: Callable[[Target], Any], terms: Terms) -> list[Any]:
+    """A stage for every target; on a cluster, for all of them at once."""
+    return terms.engine.together([partial(stage, target) for target in targets])
 
 
-def _open_case(
-    released: Any, sensitive: Any, targets: Any, original: Any, split: Any, encoder_rows: Any, clusters: Any,
-    sample_weight: Any, draw: Draw | None, log_density: LogDensity | None, profile: Profile, seed: int, *,
-    shared: bool, facts: Sequence[str] | None, whole_release: Iterable[Any] | None,
-) -> _Case:  # fmt: skip
-    """Read and check all inputs, split the rows, build the attackers' views."""
-    release = read_release(released, "released")
-    before = None if original is None else read_release(original, "original")
-    secret_columns, task_columns = read_targets(sensitive, "sensitive"), read_targets(targets, "target")
-    check_all(release, before, secret_columns, task_columns)
-    secrets = [make_target(name, column) for name, column in secret_columns.items()]
-    tasks = [make_target(name, column) for name, column in task_columns.items()]
-    people = read_clusters(clusters, len(release))
-    repeats = people is None and repeats_too_often(release)
-    weights = read_weights(sample_weight, len(release), "The release")
-    fitted = read_encoder_rows(encoder_rows, len(release))
-    division = divide(fitted, split, _with_joint(secrets), len(release), _MOST_ROWS[profile], seed, people)
-    division = division.weighted(weights)
-    train = division.parts.train
-    draws = (
-        [] if draw is None else [_drawn(draw, release, train, people) for _ in range(_draws(profile, release, train))]
-    )
-    # Before rows are dropped, because an attacker sees all rows of the release.
-    known_facts = known_people(facts, release, before, list(secret_columns), whole_release)
-    if people is not None:
-        # Before rows are dropped, because an attacker sees all rows of a person.
-        release = with_disagreement(release, people)
-    kept = division.rows
-    if len(kept) < len(release):  # so that the rows in use bound the memory
-        release, before = release.take(kept), None if before is None else before.take(kept)
-        secrets, tasks = ([target.take(kept) for target in columns] for columns in (secrets, tasks))
-        known_facts = None if known_facts is None else known_facts.take(kept)
-        division = division.among(kept)
-    parts, hidden = division.parts, _with_joint(secrets)
-    problems = [text for target in hidden for text in check_parts(target, parts.within(target.rows).named())]
-    if problems:
-        raise InputError(problems)
-    seen, known = _evidence(release, draws, before, division, shared=shared)
-    channel = None if log_density is None else Channel.of(release, before, log_density)
-    columns = pd.DataFrame(), pd.DataFrame()
-    if isinstance(before, Table) and isinstance(release, Table):
-        columns = compare_columns(before, release)
-
-    def without(name: str) -> tuple[Evidence, Evidence | None]:
-        if name not in release.names or len(release.names) == 1:
-            return seen, known
-        others = None if before is None else before.without(name)
-        return _evidence(release.without(name), [again.without(name) for again in draws], others, division,
-                         shared=shared)  # fmt: skip
-
-    return _Case(secrets, tasks, hidden, division, seen, known, channel, _with_missing(release), repeats, known_facts,
-                 without, columns)  # fmt: skip
+def _attacked(case: Case, attackers: list[Attacker], terms: Terms) -> dict[str, Found]:
+    count = len(case.hidden)
+    found = _for_each(case.hidden, lambda t: attack_all(t, attackers, case.seen, terms, columns=count), terms)
+    return {target.name: each for target, each in zip(case.hidden, found, strict=True)}
 
 
-def _with_joint(secrets: list[Target]) -> list[Target]:
-    """The sensitive columns and, if there are several, their joint value."""
-    joint = joint_target(secrets)
-    return [*secrets, *([joint] if joint else [])]
+def _holders(case: Case, terms: Terms) -> list[dict[str, Any]]:
+    found = _for_each(case.hidden, lambda t: holder_rows(t, case.seen, case.known, terms), terms)
+    return [row for rows in found for row in rows]
 
 
-def _from_fitted(case: _Case, target: Target, attackers: list[Attacker], terms: Terms) -> dict[str, Any]:
-    """The summary of attackers that learn from rows the encoder was fitted on, as further columns; empty without."""
+def _controls(case: Case, checks: list[Attacker], terms: Terms) -> list[dict[str, Any]]:
+    found = _for_each(case.hidden, lambda t: control_rows(t, checks, case.seen, case.known, terms), terms)
+    return [row for rows in found for row in rows]
+
+
+def _used(case: Case, models: list[Attacker], terms: Terms, *, on_original: bool) -> list[Used]:
+    def use(task: Target) -> Used:
+        return task_rows(task, case.secrets, *case.without(task.name), models, terms, on_original=on_original)
+
+    return _for_each(case.tasks, use, terms)
+
+
+def _from_fitted(case: Case, attackers: list[Attacker], terms: Terms) -> dict[str, dict[str, Any]]:
+    """Summaries of attackers that learn from rows the encoder was fitted on, as further columns; empty without."""
     fitted = case.division.fitted
     if fitted is None:
-        return {}
-    found = attack_all(target, attackers, case.seen.on(fitted), terms, columns=len(case.hidden)).summary
-    return {f"fitted_{name}": value for name, value in found.items() if name not in ("sensitive", "rows", "majority")}
+        return {target.name: {} for target in case.hidden}
+    seen, count = case.seen.on(fitted), len(case.hidden)
+    found = _for_each(case.hidden, lambda t: attack_all(t, attackers, seen, terms, columns=count).summary, terms)
+    left_out = ("sensitive", "rows", "majority")
+    return {
+        target.name: {f"fitted_{name}": value for name, value in summary.items() if name not in left_out}
+        for target, summary in zip(case.hidden, found, strict=True)
+    }  # fmt: skip
 
 
 def _seed(random_state: object) -> int:
@@ -291,18 +215,18 @@ def _seed(random_state: object) -> int:
     return int(random_state)
 
 
-def _fits(case: _Case, attackers: list[Attacker], checks: list[Attacker], models: list[Attacker]) -> int:
+def _fits(case: Case, attackers: list[Attacker], checks: list[Attacker], models: list[Attacker]) -> int:
     """The number of models to train, for the progress bar."""
     planted = sum(case.seen.plant(case.hidden[0].values).has(a.view) for a in checks)
     given = case.known is not None
-    each = len(attackers) + (1 + given + (case.division.fitted is not None)) * len(checks) + planted + given
+    each = len(attackers) + (1 + given + (case.division.fitted is not None)) * len(checks) + planted + 2 * given
     forms = 2 * sum(a.checks for a in attackers) * sum(target.classes is None for target in case.hidden)
     discrete = sum(target.classes is not None for target in (*case.hidden, *case.tasks))
     forms += len(case.secrets) * (case.people is not None)
     return forms + len(case.hidden) * each + len(case.tasks) * (1 + given) * len(models) + discrete
 
 
-def _settings(case: _Case, profile: Profile, terms: Terms) -> dict[str, Any]:
+def _settings(case: Case, profile: Profile, terms: Terms) -> dict[str, Any]:
     return {
         "profile": profile,
         "confidence": float(terms.confidence),
@@ -319,72 +243,39 @@ def _settings(case: _Case, profile: Profile, terms: Terms) -> dict[str, Any]:
     }
 
 
-def _evidence(
-    release: Released, draws: list[Released], before: Released | None, division: Division, *, shared: bool
-) -> tuple[Evidence, Evidence | None]:
-    features = None
-    if shared and isinstance(release, Table) and isinstance(before, Table):
-        features = shared_features([release, *(d for d in draws if isinstance(d, Table))], before)
-    parts, fitted = division.parts, division.fitted
-    known = None if before is None else Evidence.of(before, parts, features=features)
-    others = () if fitted is None else (fitted.train, fitted.validation)
-    return Evidence.of(release, parts, draws, before, features, others), known
-
-
-def _with_missing(release: Released) -> list[str]:
-    return [name for name in release.names if missing_mask(release.select([name])[name]).any()]
-
-
-def _draws(profile: Profile, release: Released, train: NDArray[np.int64]) -> int:
-    """How many further draws of the training rows attackers learn from."""
-    fewest = _FEWEST_DRAWS[profile]
-    if not isinstance(release, Table):
-        return fewest
-    return int(np.clip(_DRAWN_ROWS[profile] // len(train) - 1, fewest, _MOST_DRAWS))
-
-
-def _drawn(draw: Draw, release: Released, train: NDArray[np.int64], people: NDArray[np.int64] | None) -> Released:
-    """The training rows of another release. All rows are drawn if people have several, which attackers compare."""
-    chosen = takes_rows(draw) and people is None
-    wanted = np.unique(train) if chosen else np.arange(len(release))
-    again = read_release(draw(wanted) if takes_rows(draw) else draw(), "drawn")
-    if len(again) != len(wanted) or type(again) is not type(release) or again.names != release.names:
-        raise InputError("draw() must give another release of the same rows: as many of them, with the same columns.")
-    if again.equals(release.take(wanted)):
-        raise InputError("draw() gives the same release again. Is random_state fixed? Each call must draw anew.")
-    if people is not None:
-        again = with_disagreement(again, people)
-    return again.take(np.asarray(np.searchsorted(wanted, train)))
-
-
-def _presence(case: _Case, terms: Terms) -> list[dict[str, Any]]:
+def _presence(case: Case, terms: Terms) -> list[dict[str, Any]]:
     """What matching rows tell about each sensitive column."""
-    rows = []
-    for target in case.secrets if case.people is not None else ():
-        assert case.people is not None
-        terms.step(f"{target.name}: presence and absence")
-        rows += presence_rows(target, case.people, case.seen.parts, terms)
-    return rows
+    if case.people is None:
+        return []
+    tasks = [(target, case.people, case.seen.parts, terms.plain) for target in case.secrets]
+    found = terms.engine.map(presence_rows, tasks, lambda i: terms.step(f"{tasks[i][0].name}: presence and absence"))
+    return [row for rows in found for row in rows]
 
 
 def _information(
-    case: _Case, attacked: dict[str, Found], model: Attacker, epochs: int, terms: Terms
+    case: Case, attacked: dict[str, Found], model: Attacker, epochs: int, terms: Terms
 ) -> list[dict[str, Any]]:
     """Information about every discrete column, in nats: S from all attackers, tasks from one model."""
-    rows = []
-    for role, columns in (("sensitive", case.hidden), ("target", case.tasks)):
-        for target in columns:
-            if target.classes is None:
-                continue
-            terms.step(f"information about {target.name}")
-            secret = role == "sensitive"
-            attempts = attacked[target.name].attempts if secret else [attempt(model, case.seen, target, terms.seed)]
-            row = information_row(target, attempts, case.seen, case.known, case.channel, terms, epochs=epochs)
-            rows.append({"role": role, **row})
-    return rows
+    roles = [("sensitive", target) for target in case.hidden] + [("target", target) for target in case.tasks]
+    told = [(role, target) for role, target in roles if target.classes is not None]
+    tasks = [
+        (target, attacked[target.name].attempts if role == "sensitive" else model, case.seen, case.known,
+         case.channel, terms.plain, epochs)
+        for role, target in told
+    ]  # fmt: skip
+    rows = terms.engine.map(_nats, tasks, lambda i: terms.step(f"information about {told[i][1].name}"))
+    return [{"role": role, **row} for (role, _), row in zip(told, rows, strict=True)]
 
 
-def _group_sizes(case: _Case) -> pd.DataFrame:
+def _nats(
+    target: Target, by: list[Attempt] | Attacker, seen: Evidence, known: Evidence | None, channel: Channel | None,
+    terms: Terms, epochs: int,
+) -> dict[str, Any]:  # fmt: skip
+    attempts = by if isinstance(by, list) else [attempt(by, seen, target, terms.seed)]
+    return information_row(target, attempts, seen, known, channel, terms, epochs=epochs)
+
+
+def _group_sizes(case: Case) -> pd.DataFrame:
     rows = []
     for target in case.secrets:
         if target.classes is not None:
@@ -397,26 +288,32 @@ def _group_sizes(case: _Case) -> pd.DataFrame:
 
 
 class _Clock:
-    """Measures the seconds of each stage."""
+    """Measures the seconds of each stage; stages may overlap on a cluster."""
 
     def __init__(self) -> None:
-        self.last = time.monotonic()
         self.seconds: dict[str, float] = {}
 
-    def lap(self, name: str) -> None:
-        now = time.monotonic()
-        self.seconds[name] = round(now - self.last, 3)
-        self.last = now
+    def timed(self, name: str, stage: Callable[[], Any]) -> Callable[[], Any]:
+        """The stage, which records how long it took."""
+
+        def run() -> Any:
+            begun = time.monotonic()
+            found = stage()
+            self.seconds[name] = round(time.monotonic() - begun, 3)
+            return found
+
+        return run
 
 
 @contextmanager
 def _stepper(total: int, enabled: bool) -> Iterator[Callable[[str], None]]:
     with show(total, "Audit", enabled) as report:
-        done = 0
+        done, one_at_a_time = 0, Lock()
 
         def step(note: str) -> None:
             nonlocal done
-            done += 1
-            report(min(done, total), note)
+            with one_at_a_time:
+                done += 1
+                report(min(done, total), note)
 
         yield step

@@ -13,7 +13,7 @@ import numpy as np
 from fairveil.auditing.attackers import Attacker
 from fairveil.auditing.inputs import Target
 from fairveil.auditing.model import Array
-from fairveil.auditing.protocol import Evidence, Terms, attempt
+from fairveil.auditing.protocol import Evidence, Terms, Wanted
 from fairveil.auditing.scoring import FOUND, Tried, Truth, attack_row, p_values
 
 #: The share of rows in which the planted column equals S.
@@ -35,29 +35,26 @@ def control_rows(
         ("planted leak", planted, None, True),
         ("shuffled S", release.on(release.parts), shuffled, False),
     ]
-    return [
-        _control(name, target, [a for a in attackers if evidence.has(a.view)], evidence, values, expected, terms)
-        for name, evidence, values, expected in settings
-        if evidence is not None
-    ]
+    controls = [(name, evidence, values, expected, [a for a in attackers if evidence.has(a.view)])
+                for name, evidence, values, expected in settings if evidence is not None]  # fmt: skip
+    made = iter(terms.attempts([
+        Wanted(f"control, {name}: {attacker.name}", attacker, evidence, target, values)
+        for name, evidence, values, _, chosen in controls for attacker in chosen
+    ]))  # fmt: skip
+    tasks = [(name, Tried(Truth.of(target, evidence.parts, values), [next(made) for _ in chosen]), expected,
+              terms.plain) for name, evidence, values, expected, chosen in controls]  # fmt: skip
+    return terms.engine.map(_control, tasks)
 
 
-def _control(
-    name: str, target: Target, attackers: Sequence[Attacker], evidence: Evidence, values: Array | None, expected: bool,
-    terms: Terms,
-) -> dict[str, Any]:  # fmt: skip
-    attempts = []
-    for attacker in attackers:
-        terms.step(f"control, {name}: {attacker.name}")
-        attempts.append(attempt(attacker, evidence, target, terms.seed, values))
-    truth = Truth.of(target, evidence.parts, values)
-    [adjusted] = p_values([Tried(truth, attempts)], terms.seed)
-    rows = [attack_row(made, truth, p, terms.confidence) for made, p in zip(attempts, adjusted, strict=True)]
+def _control(name: str, tried: Tried, expected: bool, terms: Terms) -> dict[str, Any]:
+    [adjusted] = p_values([tried], terms.seed)
+    rows = [attack_row(made, tried.truth, p, terms.confidence)
+            for made, p in zip(tried.attempts, adjusted, strict=True)]  # fmt: skip
     best = min(range(len(rows)), key=lambda i: (adjusted[i], -rows[i]["advantage"]))
     row = rows[best]
     found = adjusted[best] <= (FOUND if expected else _SURELY)
-    return {"control": name, **row, "attacker": attempts[best].name, "expected": "succeed" if expected else "fail",
-            "found": found, "passed": found == expected}  # fmt: skip
+    return {"control": name, **row, "attacker": tried.attempts[best].name,
+            "expected": "succeed" if expected else "fail", "found": found, "passed": found == expected}  # fmt: skip
 
 
 def failures(rows: Sequence[dict[str, Any]], found: Collection[str] = ()) -> list[str]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._utils.components import Components
+from fairveil._utils.engine import HERE, Engine
 from fairveil._utils.errors import InputError, rows_named
 from fairveil._utils.weights import systematic_resample
 from fairveil.auditing.attackers import Attacker
@@ -270,15 +271,6 @@ def _flat(images: ImageArray) -> Matrix:
 
 
 @dataclass(frozen=True)
-class Terms:
-    """Settings of every stage of an audit: confidence level, seed of all models, progress callback."""
-
-    confidence: float = 0.95
-    seed: int = 0
-    step: Callable[[str], None] = lambda note: None
-
-
-@dataclass(frozen=True)
 class Attempt:
     """Predictions of one attacker for validation and test rows, and for test rows of another release if requested."""
 
@@ -321,3 +313,38 @@ def attempt(
     assert best[2] is not None
     other = None if also is None else best[1].predict(also.view(attacker.view)[parts.test])
     return Attempt(attacker.name, attacker.view, best[2], best[1].predict(final), other)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An attempt to be made: the arguments of `attempt`, and a note for the progress bar."""
+
+    note: str
+    attacker: Attacker
+    evidence: Evidence
+    target: Target
+    values: Array | None = None
+    also: Evidence | None = None
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Settings of every stage of an audit: confidence level, seed of all models, progress callback, engine.
+
+    Every result depends on its own arguments alone, so any engine gives the same ones.
+    """
+
+    confidence: float = 0.95
+    seed: int = 0
+    step: Callable[[str], None] = lambda note: None
+    engine: Engine = HERE
+
+    def attempts(self, wanted: Sequence[Wanted]) -> list[Attempt]:
+        """Make these attempts, in any order."""
+        tasks = [(each.attacker, each.evidence, each.target, self.seed, each.values, each.also) for each in wanted]
+        return self.engine.map(attempt, tasks, lambda number: self.step(wanted[number].note))
+
+    @property
+    def plain(self) -> "Terms":
+        """The settings alone, for a piece of work that runs elsewhere."""
+        return Terms(self.confidence, self.seed)

@@ -10,7 +10,7 @@ from fairveil.auditing.attackers import Attacker, Profile, battery
 from fairveil.auditing.clusters import widened
 from fairveil.auditing.inputs import Target, in_quarters
 from fairveil.auditing.model import Array
-from fairveil.auditing.protocol import Evidence, Terms, attempt
+from fairveil.auditing.protocol import Evidence, Terms, Wanted
 from fairveil.auditing.scoring import Truth, flat, majority_share
 from fairveil.metrics import (
     Estimate,
@@ -55,16 +55,17 @@ def task_rows(
     """Train every model on the release and score it. Its users have one draw, so models learn from one."""
     used = Used([], [])
     release = release.on(release.parts)
-    for model in models:
-        terms.step(f"{task.name}: {model.name}")
-        made = attempt(model, release, task, terms.seed, also=original if on_original else None)
+    also = original if on_original else None
+    wanted = [Wanted(f"{task.name}: {model.name}", model, release, task, also=also) for model in models]
+    if original is not None:
+        wanted += [Wanted(f"{task.name}: {model.name} on the original", model, original, task) for model in models]
+    attempts = terms.attempts(wanted)
+    for number, model in enumerate(models):
+        made = attempts[number]
         found = {"released": made.test}
         if made.other is not None:
             found["original"] = made.other
-        baseline = None
-        if original is not None:
-            terms.step(f"{task.name}: {model.name} on the original")
-            baseline = attempt(model, original, task, terms.seed).test
+        baseline = None if original is None else attempts[len(models) + number].test
         for tested_on, predicted in found.items():
             truth = Truth.of(task, release.parts)
             shared = {"target": task.name, "model": model.name, "tested_on": tested_on}

@@ -42,6 +42,10 @@ _debug = False
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+Engine = Annotated[str, typer.Option(help="Where the work runs: local, or ray (a cluster).")]
+Address = Annotated[
+    str | None, typer.Option(help="The address of a running Ray cluster; by default, one on this machine.")
+]
 
 
 def _print_version(wanted: bool) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 from fairveil import workflows
 from fairveil._utils.atomic import sha256_of, write_atomic
 from fairveil._utils.errors import InputError
-from fairveil.cli.app import Json, Quiet, app, printable, show_json
+from fairveil.cli.app import Address, Engine, Json, Quiet, app, printable, show_json
 from fairveil.veil.signing import check_signature
 
 if TYPE_CHECKING:
@@ -111,6 +111,11 @@ def fit(
     held_out: HeldOut = 0.3,
     seed: Seed = None,
     resume: Resume = False,
+    engine: Engine = "local",
+    address: Address = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="With --engine ray: how many processes share each step of training.")
+    ] = 1,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -134,7 +139,7 @@ def fit(
         quiet,
     )
     recipe = replace(recipe, certified=certified)
-    encoder = workflows.fit_file(file, output, budget, recipe)
+    encoder = workflows.fit_file(file, output, budget, recipe, engine=engine, address=address, processes=processes)
     achieved, promised = encoder.distortion_, encoder.budget_
     certificate = None if certified is None else encoder.certificate_
     if as_json:
@@ -177,6 +182,8 @@ def frontier(
     held_out: HeldOut = 0.3,
     seed: Seed = None,
     resume: Resume = False,
+    engine: Engine = "local",
+    address: Address = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -199,7 +206,9 @@ def frontier(
         resume,
         quiet,
     )
-    points = workflows.fit_frontier(file, output, parse_budgets(budgets), recipe, target or ())
+    points = workflows.fit_frontier(
+        file, output, parse_budgets(budgets), recipe, target or (), engine=engine, address=address
+    )
     if as_json:
         show_json(json.loads(points.to_json(orient="records", force_ascii=False)))
         return
@@ -259,10 +268,8 @@ def release(
     require_signature: Signature = None,
     memory: Annotated[int, typer.Option(min=64, help="Megabytes for batches and buckets.")] = 1024,
     workers: Annotated[int, typer.Option(min=0, help="Batches drawn at the same time; 0: one per core.")] = 0,
-    engine: Annotated[str, typer.Option(help="Where the work runs: local, or ray (a cluster).")] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="The address of a running Ray cluster; by default, one on this machine.")
-    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
     scratch: Annotated[
         str | None, typer.Option(help="A private folder for unfinished work that all workers can reach.")
     ] = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fairveil.cli import files, results
-from fairveil.cli.app import Quiet, app, main
+from fairveil.cli.app import Address, Engine, Quiet, app, main
 from fairveil.paper import NAMES
 
 __all__ = ["app", "files", "main", "results"]
@@ -66,6 +66,8 @@ def reproduce(
     name: Annotated[str, typer.Argument(help=f"Which experiment: {', '.join(NAMES)}, or all.")],
     output: Annotated[Path, typer.Option(help="Folder for the figures and tables.")] = Path("results/paper"),
     profile: Annotated[str, typer.Option(help="quick (smaller) or paper (the paper's sizes: hours).")] = "quick",
+    engine: Engine = "local",
+    address: Address = None,
     quiet: Quiet = False,
 ) -> None:
     """Run an experiment of the paper; draw its figures and print its tables next to the paper's numbers.
@@ -75,7 +77,10 @@ def reproduce(
     Example: `fairveil reproduce genki --profile quick`
     """
     from fairveil.paper.reproduce import reproduce as run_experiments
+    from fairveil.workflows.engines import started
 
     tell = (lambda text: None) if quiet else partial(typer.echo, err=True)
-    for page in run_experiments(name, output, profile, tell=tell, progress=not quiet):
+    with started(engine, address) as chosen:
+        pages = run_experiments(name, output, profile, tell=tell, progress=not quiet, engine=chosen)
+    for page in pages:
         typer.echo(page.read_text(encoding="utf-8"))

@@ -9,7 +9,7 @@ import typer
 from fairveil import workflows
 from fairveil._utils.atomic import refuse_overwriting, write_atomic
 from fairveil._utils.errors import InputError
-from fairveil.cli.app import Json, Quiet, app, printable, show_json
+from fairveil.cli.app import Address, Engine, Json, Quiet, app, printable, show_json
 from fairveil.cli.files import Known, Labels, Person, Sensitive, Signature, console, split_names
 from fairveil.veil.signing import check_signature, make_key, sign_file
 
@@ -44,6 +44,8 @@ def audit(
     person: Person = None,
     known: Known = None,
     profile: Annotated[str, typer.Option(help="quick, or full (more attackers, longer).")] = "quick",
+    engine: Engine = "local",
+    address: Address = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -66,6 +68,7 @@ def audit(
     result = workflows.audit_file(
         release, original, split_names(sensitive, original), target or (), veil=veil, labels=labels,
         same_order=same_order, person=person, known=known, profile=cast("Profile", profile), show_progress=not quiet,
+        engine=engine, address=address,
     )  # fmt: skip
     if report is not None:
         result.to_html(report)

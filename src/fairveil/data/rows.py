@@ -35,15 +35,18 @@ class Rows:
         """Some of the rows."""
         return self._each(lambda values: values.index_select(0, index))
 
-    def draw(self, size: int, generator: torch.Generator) -> "Rows":
-        """A minibatch: rows drawn with probability proportional to their weight; the result is unweighted."""
+    def draw(self, size: int, generator: torch.Generator, share: slice = slice(None)) -> "Rows":
+        """A minibatch: rows drawn with probability proportional to their weight; the result is unweighted.
+
+        share: the part of the minibatch that is returned.
+        """
         if self.weight is None:
             index = torch.randint(len(self), (size,), generator=generator, device=self.x.device)
-            return self.take(index).unpacked()
+            return self.take(index[share]).unpacked()
         total = self.weight.double().cumsum(0)
         points = torch.rand(size, generator=generator, device=self.x.device, dtype=torch.float64) * total[-1]
         index = torch.searchsorted(total, points, right=True).clamp(max=len(self) - 1)
-        return replace(self.take(index), weight=None).unpacked()
+        return replace(self.take(index[share]), weight=None).unpacked()
 
     def repeated(self) -> Tensor:
         """As many row indices as there are rows, each repeated in proportion to its weight, up to rounding."""

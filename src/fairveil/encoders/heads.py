@@ -50,6 +50,10 @@ class Noise:
     normal: Tensor
     uniform: Tensor
 
+    def of_rows(self, rows: slice) -> "Noise":
+        """The noise of some rows."""
+        return Noise(self.inputs[rows], self.gumbel[rows], self.normal[rows], self.uniform[rows])
+
     def redrawn(self, source: RandomSource) -> "Noise":
         """The same noise at the network's input, all other noise fresh: for another draw from the same proposal."""
         rows, gumbel = self.gumbel.shape

@@ -114,6 +114,21 @@ class FairFrontier(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 setattr(self, name, state[name])
         return self
 
+    @classmethod
+    def of(cls, estimator: FairEncoder | FairClassifier, parts: Sequence["FairFrontier"]) -> Self:
+        """One frontier of several that were fitted to the same rows, for other budgets each.
+
+        Their encoders were trained in games of their own: they differ a little from those of one game.
+        """
+        frontier = cls(estimator, [budget for part in parts for budget in part.budgets], n_seeds=parts[0].n_seeds)
+        frontier.estimators_ = [single for part in parts for single in part.estimators_]
+        frontier.points_ = pd.concat([part.points_ for part in parts], ignore_index=True)
+        for name in ("n_features_in_", "feature_names_in_", "classes_"):
+            if hasattr(parts[0], name):
+                setattr(frontier, name, getattr(parts[0], name))
+        frontier._tell_unmet(frontier.points_)
+        return frontier
+
     def _tell_unmet(self, points: pd.DataFrame) -> None:
         if self.estimator.unmet == "raise" and not points["met"].any():
             raise BudgetNotMet(

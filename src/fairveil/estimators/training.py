@@ -18,7 +18,7 @@ from fairveil.encoders import Architecture, Signature
 from fairveil.estimators.inputs import Prepared, pick_device, seed_from
 from fairveil.objectives import Constraint, Distortion, Loss, PredictionLoss, make_constraint
 from fairveil.objectives.bounds import Bounds
-from fairveil.training import History, Problem, Training, play
+from fairveil.training import History, Outcome, Problem, Training, play
 from fairveil.training.confidence_bound import Achieved
 from fairveil.training.verification import Verification
 from fairveil.veil import Veil, take_member
@@ -26,7 +26,10 @@ from fairveil.veil import Veil, take_member
 
 @dataclass(frozen=True)
 class Settings:
-    """The training settings common to all estimators, checked. owner: the estimator's name, for messages."""
+    """The training settings common to all estimators, checked.
+
+    owner: the estimator's name, for messages. player: plays the game; `play`, or several processes that do.
+    """
 
     owner: str
     constraint: Constraint
@@ -35,6 +38,7 @@ class Settings:
     handle_unknown: HandleUnknown
     show_progress: bool
     seeds: Seeds
+    player: Callable[..., Outcome] = play
 
     @classmethod
     def of(cls, estimator: Any) -> "Settings":
@@ -58,7 +62,7 @@ class Settings:
         seeds = Seeds(seed_from(estimator.random_state, owner))
         constraint = make_constraint(estimator.constraint, owner)
         return cls(owner, constraint, training, estimator.confidence, estimator.handle_unknown, bool(estimator.verbose),
-                   seeds)  # fmt: skip
+                   seeds, getattr(estimator, "_player", play))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def train(
         training=training,
         tasks=prepared.tasks,
     )
-    outcome = play(
+    outcome = settings.player(
         problem,
         rows,
         prepared.rows.take(parts.validation),

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from fairveil._utils.engine import HERE, Engine
 from fairveil._utils.errors import DataNotFound, InputError
 from fairveil.paper import adult, gaussian, genki, har, utkface
 from fairveil.paper.results import Page, Profile, check_profile, machine
@@ -52,36 +53,76 @@ def chosen(name: str) -> list[str]:
 
 
 def reproduce(
-    name: str, folder: Path, profile: str = "quick", *, tell: Callable[[str], None] = print, progress: bool = True
-) -> list[Path]:
+    name: str, folder: Path, profile: str = "quick", *, tell: Callable[[str], None] = print, progress: bool = True,
+    engine: Engine = HERE,
+) -> list[Path]:  # fmt: skip
     """Run experiments and write one page each; values computed by an earlier run are reused.
 
-    With `all`, an experiment whose data is not on this machine is reported and skipped; the others run.
+    With `all`, an experiment whose data is not on this machine is reported and skipped; the others run. engine: on a
+    cluster, experiments are tasks; their workers must reach the folder, and the data sets.
     """
     names, size = chosen(name), check_profile(profile)
     folder = folder if size == "quick" else folder / size  # separate pages and figures for each profile
     folder.mkdir(parents=True, exist_ok=True)
-    pages: list[Path] = []
-    made: dict[str, Page] = {}
-    absent: dict[str, str] = {}
+    here = engine is HERE
+    tasks = [(each, folder.absolute() if not here else folder, size, tell if here else _silent, here and progress)
+             for each in _tasks(names)]  # fmt: skip
+    runs = [run for found in engine.map(_run, tasks) for run in found]
+    absent = {run.name: run.absent for run in runs if run.absent}
+    if absent and name != "all":
+        raise DataNotFound(absent[name])
+    made = {run.name: run.page for run in runs if run.page is not None}
+    pages = []
+    for run in runs:
+        if run.page is not None:
+            pages.append(folder / f"{run.name}.md")
+        if not here:
+            tell(f"{run.name}: " + (f"left out. {run.absent}" if run.absent else f"{run.seconds:.0f} s, {pages[-1]}"))
+    if name == "all":
+        pages.append(_index(folder, names, made, absent, size))
+    return pages
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """An experiment that was run: its page, or why it was left out."""
+
+    name: str
+    page: Page | None
+    seconds: float
+    absent: str = ""
+
+
+def _tasks(names: Sequence[str]) -> list[list[str]]:
+    """Experiments that can run at the same time; those on the same releases follow each other."""
+    tasks: dict[str, list[str]] = {}
+    for each in names:
+        tasks.setdefault("adult-1" if each == "adult-eo" else each, []).append(each)
+    return list(tasks.values())
+
+
+def _run(names: Sequence[str], folder: Path, size: Profile, tell: Callable[[str], None], progress: bool) -> list[_Ran]:
+    """Run experiments one after another, and write their pages."""
+    runs = []
     for each in names:
         experiment = EXPERIMENTS[each]
         length = "" if size == "quick" else f", on a CPU perhaps {experiment.hours:g} hours"
         tell(f"{each}: {experiment.what} ({size}{length})")
         start = time.monotonic()
         try:
-            made[each] = experiment.run(folder, size, partial(_tell, tell, each), progress=progress)
+            page = experiment.run(folder, size, partial(_tell, tell, each), progress=progress)
         except DataNotFound as error:
-            if name != "all":
-                raise
-            absent[each] = str(error)
             tell(f"  {each}: left out. {error}")
+            runs.append(_Ran(each, None, 0.0, str(error)))
             continue
-        pages.append(made[each].write(folder, f"fairveil reproduce {each} --profile {size}"))
-        tell(f"  {each}: {time.monotonic() - start:.0f} s, {pages[-1]}")
-    if name == "all":
-        pages.append(_index(folder, names, made, absent, size))
-    return pages
+        path = page.write(folder, f"fairveil reproduce {each} --profile {size}")
+        runs.append(_Ran(each, page, time.monotonic() - start))
+        tell(f"  {each}: {runs[-1].seconds:.0f} s, {path}")
+    return runs
+
+
+def _silent(text: str) -> None:
+    """Tell nothing."""
 
 
 def _tell(tell: Callable[[str], None], name: str, text: str) -> None:

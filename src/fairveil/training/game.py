@@ -11,10 +11,12 @@ from fairveil._utils.randomness import Seeds
 from fairveil._utils.schedules import half_cosine
 from fairveil.data.rows import Rows
 from fairveil.encoders import Encoder, build_encoder
+from fairveil.encoders.heads import Noise
 from fairveil.objectives import ConstraintState, Mistakes
 from fairveil.objectives.released import ReleasedBatch
 from fairveil.training.history import Round
 from fairveil.training.panel import Opponent, Panel
+from fairveil.training.peers import ALONE, Peers
 from fairveil.training.problem import Problem
 from fairveil.training.steps import EncoderAim, Look, advantages_of, distortion_of, encoder_aim, panel_losses
 from fairveil.training.verification import Verification
@@ -24,13 +26,19 @@ SAFETY = 2.0
 
 
 class Game:
-    """The state of a game: the players, their optimisers, the constraint, the average and the best iterate."""
+    """The state of a game: the players, their optimisers, the constraint, the average and the best iterate.
 
-    def __init__(self, problem: Problem, seeds: Seeds, device: torch.device) -> None:
+    peers: the processes that play it together. generator: in the same state in all of them.
+    """
+
+    def __init__(self, problem: Problem, seeds: Seeds, device: torch.device, peers: Peers = ALONE) -> None:
         training = problem.training
         self.problem = problem
         self.device = device
+        self.peers = peers
         self.generator = seeds.child("game").torch(device)
+        # Dropout may depend on how many rows a process has, so that each has its own.
+        self.hiding = self.generator if peers.size == 1 else seeds.child("hiding", peers.rank).torch(device)
         self.encoder = build_encoder(problem.architecture, problem.signature, problem.members)
         self.panel = self._panel(problem.opponents)
         self.predictors: Panel | None = None
@@ -73,9 +81,16 @@ class Game:
         return [self.encoder, self.panel, *([self.predictors] if self.predictors is not None else [])]
 
     def batch(self, rows: Rows) -> Rows:
-        """A minibatch drawn from all rows."""
-        size = min(self.problem.training.batch_size, len(rows))
-        return rows.draw(size, self.generator)
+        """A minibatch drawn from all rows: the share of this process."""
+        each = min(self.problem.training.batch_size, len(rows)) // self.peers.size
+        return rows.draw(each * self.peers.size, self.generator, self._share(each))
+
+    def noise(self, batch: Rows) -> Noise:
+        """Noise for a whole minibatch, of which `batch` is the share of this process."""
+        return self.encoder.noise(len(batch) * self.peers.size, self.generator)
+
+    def _share(self, rows: int) -> slice:
+        return slice(self.peers.rank * rows, (self.peers.rank + 1) * rows)
 
     def schedule(self) -> None:
         """Set the learning rates for this step: half-cosine decay to `final_rate`, with a warm-up for the encoder."""
@@ -94,22 +109,25 @@ class Game:
         encoder learns only probabilities, the last adversary step and the encoder step share the losses of one draw.
         """
         batch = self.batch(rows)
-        noise = self.encoder.noise(len(batch), self.generator)
+        own = self._share(len(batch))
+        whole = self.noise(batch)
+        noise = whole.of_rows(own)
         proposal = self.encoder.propose(batch.x, batch.sensitive, noise)
         shared = self.encoder.learns_chances
         for _ in range(self.problem.training.adversary_steps - shared):
             with torch.no_grad():
                 if self.encoder.redraws:
-                    seen, other = batch, noise.redrawn(self.generator)
+                    seen, other = batch, whole.redrawn(self.generator).of_rows(own)
                     release = self.encoder.release(proposal.detach(), batch.x, other)
                 else:
                     seen = self.batch(rows)
-                    release = self.encoder(seen.x, seen.sensitive, self.encoder.noise(len(seen), self.generator))
+                    release = self.encoder(seen.x, seen.sensitive, self.noise(seen).of_rows(own))
             self.adversary_step(self.look(release, seen))
         release = self.encoder.release(proposal, batch.x, noise)
         look = self.look(release, batch)
-        parts = encoder_aim(self.problem, look, self.constraint, aim, release, batch)
-        gradients = torch.autograd.grad(parts.objective, self.encoder.played(), retain_graph=shared)
+        parts = encoder_aim(self.problem, look, self.constraint, aim, release, batch, self.peers)
+        own_gradients = torch.autograd.grad(parts.objective, self.encoder.played(), retain_graph=shared)
+        gradients = self.peers.averaged(own_gradients)
         if shared:
             self.adversary_step(look)
         self.encoder_step(parts, gradients)
@@ -117,17 +135,19 @@ class Game:
     def look(self, release: ReleasedBatch, batch: Rows) -> Look:
         """The training losses of adversaries, and of predictors if there is a task, on a release."""
         losses = [self.problem.loss] * len(batch.secrets)
-        found = panel_losses(self.panel, losses, release, batch.secrets, self.generator, batch.importance)
+        found = panel_losses(self.panel, losses, release, batch.secrets, self.hiding, batch.importance)
+        found = self.peers.mean(found)
         if self.predictors is None:
             return Look(found)
         tasks = [task.loss for task in self.problem.tasks]
-        return Look(found, panel_losses(self.predictors, tasks, release, batch.tasks, self.generator))
+        told = panel_losses(self.predictors, tasks, release, batch.tasks, self.hiding)
+        return Look(found, self.peers.mean(told))
 
     def adversary_step(self, look: Look) -> None:
         """Update adversaries and predictors, with encoders fixed."""
         total = look.adversaries.sum() + (0.0 if look.tasks is None else look.tasks.sum())
         parameters = self.looking()
-        _set_gradients(parameters, torch.autograd.grad(total, parameters))
+        _set_gradients(parameters, self.peers.averaged(torch.autograd.grad(total, parameters)))
         self.panel_optimiser.step()
 
     def encoder_step(self, parts: EncoderAim, gradients: Sequence[Tensor]) -> None:

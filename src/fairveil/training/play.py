@@ -5,18 +5,22 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fairveil._utils.errors import InputError
 from fairveil._utils.progress import progress
 from fairveil._utils.randomness import Seeds
 from fairveil.data.rows import Rows
 from fairveil.encoders import Encoder, WarmStart
+from fairveil.encoders.layers import STATISTICS
 from fairveil.training.checkpoint import load_checkpoint, save_checkpoint
 from fairveil.training.confidence_bound import DRAWS
 from fairveil.training.game import SAFETY, Game
 from fairveil.training.history import History
+from fairveil.training.peers import ALONE, Group, Peers
 from fairveil.training.problem import Problem
 from fairveil.training.verification import Verification
 
@@ -41,14 +45,18 @@ def play(
     seeds: Seeds,
     device: torch.device,
     show_progress: bool = False,
+    peers: Peers = ALONE,
 ) -> Outcome:
     """Play the game to its end and return each member's chosen encoder.
 
     verification: how the distortion will be bounded, which determines how far inside the bound training aims. With
     `training.checkpoint`, the state is saved after the warm start, after every round and at intervals between, and an
-    interrupted game resumes exactly where it stopped.
+    interrupted game resumes exactly where it stopped. peers: the processes that play it together; they keep no
+    checkpoints.
     """
-    game = Game(problem, seeds, device)
+    game = Game(problem, seeds, device, peers)
+    if peers.size > 1:
+        _refuse_shares(game, len(train))
     train, validation = train.to(device), validation.to(device)
     familiar = train.take(torch.arange(min(len(train), len(validation)), device=device)).unweighted()
     training = problem.training
@@ -58,6 +66,7 @@ def play(
         load_checkpoint(game, checkpoint, fingerprint)
     else:
         game.encoder.warm_start(_warm_start(problem, train, validation, verification, seeds, show_progress))
+        peers.broadcast(list(game.encoder.state_dict().values()))
         game.reset_average()
         if checkpoint is not None:
             save_checkpoint(game, checkpoint, fingerprint)
@@ -83,6 +92,26 @@ def play(
                 saved = time.monotonic()
             report(game.step, note)
     return Outcome(game.with_weights(game.best), History(tuple(game.rounds)))
+
+
+def play_together(
+    problem: Problem, train: Rows, validation: Rows, settings: dict[str, Any], rank: int, size: int
+) -> Outcome | None:
+    """`play` in one of `size` processes of a `torch.distributed` group; the outcome, in the first of them."""
+    peers = ALONE if size == 1 else Group(rank, size)
+    outcome = play(problem, train, validation, peers=peers, **settings)
+    return outcome if rank == 0 else None
+
+
+def _refuse_shares(game: Game, rows: int) -> None:
+    """Raise if the game cannot be played by several processes."""
+    training = game.problem.training
+    if training.checkpoint is not None:
+        raise InputError("A game of several processes keeps no checkpoint: set checkpoint=None.")
+    if any(STATISTICS in name for player in game.players for name, _ in player.named_parameters()):
+        raise InputError("Batch norm needs whole minibatches: train networks with batch norm in one process.")
+    if min(training.batch_size, rows) < 2 * game.peers.size:
+        raise InputError(f"A minibatch has fewer than two rows for each of {game.peers.size} processes.")
 
 
 def _warm_start(

@@ -11,6 +11,7 @@ from fairveil.objectives import ConstraintState, Distortion, Loss
 from fairveil.objectives.released import ReleasedBatch
 from fairveil.training.confidence_bound import DRAWS
 from fairveil.training.panel import Panel
+from fairveil.training.peers import ALONE, Peers
 from fairveil.training.problem import Problem
 
 
@@ -117,30 +118,31 @@ class EncoderAim:
 
 
 def encoder_aim(
-    problem: Problem, look: Look, state: ConstraintState, aim: Tensor, release: ReleasedBatch, batch: Rows
-) -> EncoderAim:
+    problem: Problem, look: Look, state: ConstraintState, aim: Tensor, release: ReleasedBatch, batch: Rows,
+    peers: Peers = ALONE,
+) -> EncoderAim:  # fmt: skip
     """-L + lambda task + constraint (`eq:generalopt-oneApp`, `eq:penaltymethodsupp`), summed over members."""
     leak = strongest(advantages_of(problem, look.adversaries), problem.training.softness)
-    rows, spread = distortion_of(problem, release, batch.x)
-    violation = problem.bounds.violation(rows.mean(dim=1), aim)
+    rows, spread = distortion_of(problem, release, batch.x, peers)
+    violation = problem.bounds.violation(peers.mean(rows.mean(dim=1)), aim)
     total = leak + problem.constraint.term(state, violation)
     # Within the bound, distortion has a small value of its own, so that the budget is used even where adversaries
     # happen to find nothing. At the bound this only raises the multiplier by the same amount.
     total = total - problem.training.spending * violation.sum(dim=1)
     if problem.training.drift and problem.signature.sampled and release.weights is None:
-        total = total + problem.training.drift * _drift(release, batch.x[:, problem.signature.layout.grouped])
+        total = total + problem.training.drift * _drift(release, batch.x[:, problem.signature.layout.grouped], peers)
     if look.tasks is not None:
         weights = torch.tensor([task.weight for task in problem.tasks], device=look.tasks.device)
         total = total + look.tasks @ weights
     return EncoderAim(total.sum(), violation, spread)
 
 
-def _drift(release: ReleasedBatch, original: Tensor) -> Tensor:
+def _drift(release: ReleasedBatch, original: Tensor, peers: Peers) -> Tensor:
     """The total variation between the released and the original distribution, summed over columns: (members,)."""
-    return 0.5 * (release.probabilities.mean(dim=1) - original.mean(dim=0)).abs().sum(dim=-1)
+    return 0.5 * peers.mean(release.probabilities.mean(dim=1) - original.mean(dim=0)).abs().sum(dim=-1)
 
 
-def distortion_of(problem: Problem, release: ReleasedBatch, x: Tensor) -> tuple[Tensor, Tensor]:
+def distortion_of(problem: Problem, release: ReleasedBatch, x: Tensor, peers: Peers = ALONE) -> tuple[Tensor, Tensor]:
     """Distortion of each row, averaged over the draw: (members, rows, constraints); and its standard deviation over
     rows as expected on held-out rows: (members, constraints).
     """
@@ -151,10 +153,10 @@ def distortion_of(problem: Problem, release: ReleasedBatch, x: Tensor) -> tuple[
         # Verification averages over a few draws, so part of their own variance remains.
         expected = rows.detach()
         within = torch.einsum("ark,mra->mrk", each.detach().square(), release.weights.detach()) - expected.square()
-        return rows, (expected.var(dim=1) + within.clamp_min(0.0).mean(dim=1) / DRAWS).sqrt()
+        return rows, (peers.variance(expected) + peers.mean(within.clamp_min(0.0).mean(dim=1)) / DRAWS).sqrt()
     rows = problem.bounds.of_rows(problem.distortion.expected(release, x))
     if release.squares is None:
-        return rows, rows.detach().std(dim=1)
+        return rows, peers.deviation(rows.detach())
     # A closed form has no variance of its own; the draws that will be verified have.
     drawn = problem.distortion.expected(replace(release, squares=None), x)
-    return rows, problem.bounds.of_rows(drawn).detach().std(dim=1)
+    return rows, peers.deviation(problem.bounds.of_rows(drawn).detach())

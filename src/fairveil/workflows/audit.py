@@ -7,6 +7,7 @@ from typing import Any
 from fairveil._utils.errors import InputError
 from fairveil.auditing import AuditResult, Certificate, audit
 from fairveil.auditing.attackers import Profile, check_profile
+from fairveil.workflows.engines import check_engine, started
 from fairveil.workflows.protocol import Wanted
 from fairveil.workflows.reading import open_table
 from fairveil.workflows.release.job import open_veil
@@ -30,6 +31,8 @@ def audit_file(
     profile: Profile = "quick",
     show_progress: bool = True,
     certificate: Certificate | None = None,
+    engine: str = "local",
+    address: str | None = None,
 ) -> AuditResult:
     """Attack a release file. Which row is which is read from the ledger of its veil.
 
@@ -40,28 +43,32 @@ def audit_file(
     veil: whose ledger to use; by default, ledgers next to the release, next to the original, in the current folder, and
     those recorded for this user. same_order: the release has the order of the original (made by another tool). labels:
     for images, a table of `file`, S and targets. person: a column of the original that identifies the person of a row.
-    known: columns that an attacker knows of a person (`quasi_identifiers` of `audit`).
+    known: columns that an attacker knows of a person (`quasi_identifiers` of `audit`). engine, address: where attackers
+    are trained; the files are read here.
     """
     check_profile(profile)
+    check_engine(engine)
     if not sensitive:
         raise InputError("Name what should be hidden with --sensitive.")
     after, before = open_source(release), open_source(original, labels)
     record = find_known(after.digest(), after.path, before.path, veil, same_order=same_order)
     pair = before.pair(after, record, Wanted(tuple(sensitive), tuple(targets), person))
-    result = audit(
-        pair.released,
-        pair.secrets,
-        pair.targets,
-        original=pair.original,
-        encoder_rows=pair.fitted,
-        draw=pair.draw,
-        clusters=pair.clusters,
-        quasi_identifiers=known or None,
-        whole_release=pair.whole_release,
-        certificate=certificate,
-        profile=profile,
-        verbose=show_progress,
-    )
+    with started(engine, address) as chosen:
+        result = audit(
+            pair.released,
+            pair.secrets,
+            pair.targets,
+            original=pair.original,
+            encoder_rows=pair.fitted,
+            draw=pair.draw,
+            clusters=pair.clusters,
+            quasi_identifiers=known or None,
+            whole_release=pair.whole_release,
+            certificate=certificate,
+            profile=profile,
+            verbose=show_progress,
+            engine=chosen,
+        )
     return result if record is None else record.seal(result)
 
 

@@ -3,19 +3,27 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from fairveil._utils.atomic import refuse_overwriting
+from fairveil._utils.engine import HERE, Engine
 from fairveil._utils.errors import BudgetWarning, CollapseWarning, InputError, VeilFileError
 from fairveil._utils.progress import whole_job
+from fairveil.data.rows import Rows
 from fairveil.data.sensitive import describe_sensitive
 from fairveil.estimators import FairEncoder, FairFrontier
+from fairveil.training import Outcome, Problem, Training, play_together
+from fairveil.workflows.engines import check_engine, started
 from fairveil.workflows.points import FRONTIER_FILES, SCORING, Frontier, Judge, veil_name
+from fairveil.workflows.protocol import Data
 from fairveil.workflows.recipe import Recipe
 from fairveil.workflows.release.ledger import Ledger
 from fairveil.workflows.release.workspace import workspace
@@ -23,20 +31,53 @@ from fairveil.workflows.sources import open_source
 from fairveil.workflows.writing import check_target
 
 
-def fit_file(source: str | Path, target: str | Path, budget: float | None, recipe: Recipe) -> FairEncoder:
-    """Train a veil and write it. Nothing is written if the budget or the certificate is not met."""
+def fit_file(
+    source: str | Path, target: str | Path, budget: float | None, recipe: Recipe, *, engine: str = "local",
+    address: str | None = None, processes: int = 1,
+) -> FairEncoder:  # fmt: skip
+    """Train a veil and write it. Nothing is written if the budget or the certificate is not met.
+
+    engine, address: where; processes: how many of a cluster share each step of the training. The rows are read here.
+    """
     target = check_target(Path(target), (".veil",))
     _check_files(source, recipe)
+    check_engine(engine)
+    if processes > 1 and (engine == "local" or recipe.certified is not None):
+        raise InputError("--processes is for --engine ray, and for veils without --certified.")
     refuse_overwriting({"veil": target}, recipe.files(source))
     with workspace(target, recipe.plan(source, {"budget": budget}), resume=recipe.resume) as (folder, plan):
         seed = int(plan["private"]["seed"])
         data = open_source(source, recipe.labels).data(recipe, seed)
         encoder = FairEncoder(budget, **recipe.settings(data.schema, seed, folder / "checkpoint", recipe.held_out))
-        with _resuming(source), whole_job({"Training": None}):
-            encoder.fit(data.x, sensitive_features=data.secret)
+        with _resuming(source), whole_job({"Training": None}), started(engine, address) as chosen:
+            if chosen is HERE:
+                encoder.fit(data.x, sensitive_features=data.secret)
+            else:
+                _fit_in_group(encoder, data, chosen, processes)
         encoder.save(target)
         _record_fit(source, recipe, encoder, target, data.places[encoder.fitted_rows_], data.total)
     return encoder
+
+
+def _fit_in_group(encoder: FairEncoder, data: Data, engine: Engine, processes: int) -> None:
+    """Fit with the game played on a cluster, by one process or several; without checkpoints."""
+
+    def player(problem: Problem, train: Rows, validation: Rows, **settings: Any) -> Outcome:
+        settings["show_progress"] = False
+        outcome = engine.group(play_together, (problem, train, validation, settings), processes)[0]
+        assert outcome is not None  # the first process has it
+        return outcome
+
+    encoder.set_params(training=_without_checkpoint(encoder))
+    encoder._player = player
+    try:
+        encoder.fit(data.x, sensitive_features=data.secret)
+    finally:
+        del encoder._player
+
+
+def _without_checkpoint(encoder: FairEncoder) -> Training:
+    return replace(encoder.training or Training(), checkpoint=None)
 
 
 def _record_fit(
@@ -51,8 +92,9 @@ def _record_fit(
 
 
 def fit_frontier(
-    source: str | Path, folder: str | Path, budgets: Sequence[float], recipe: Recipe, targets: Sequence[str] = ()
-) -> pd.DataFrame:
+    source: str | Path, folder: str | Path, budgets: Sequence[float], recipe: Recipe, targets: Sequence[str] = (), *,
+    engine: str = "local", address: str | None = None,
+) -> pd.DataFrame:  # fmt: skip
     """Train veils for several budgets at once, compare fresh models on their releases, and recommend a budget.
 
     Writes into `folder`: a veil for every budget that is met, and the points as `frontier.csv`, `frontier.json`,
@@ -60,8 +102,9 @@ def fit_frontier(
     releases of half of the other rows (several draws of each) and scored on releases of the other half. "S AUC from
     fitted rows" is of a model that learns from released rows the encoder was fitted on instead: it may find too little.
     Where there are too few rows, all models learn from those, and "learned from" says so. The rule of the
-    recommendation: `workflows.points.recommend`.
+    recommendation: `workflows.points.recommend`. On a cluster, every budget is trained in a task, and scored in one.
     """
+    check_engine(engine)
     folder = Path(folder)
     _check_files(source, recipe)
     if folder.exists() and not folder.is_dir():
@@ -85,13 +128,14 @@ def fit_frontier(
         # Before the training: a target that cannot be predicted is refused at once, and scoring is timed.
         original = judge.original(data.schema)
         job.expect(SCORING, judge.expected(len(budgets)))
-        frontier = FairFrontier(FairEncoder(**recipe.settings(data.schema, seed, work / "checkpoint")), list(budgets))
-        with warnings.catch_warnings():  # unmet points are marked in the table
-            warnings.simplefilter("ignore", BudgetWarning)
-            warnings.simplefilter("ignore", CollapseWarning)
-            with _resuming(source):
-                frontier.fit(table.take(pa.array(learned)))
-        points = [original, *judge.releases(frontier, table, seed)]
+        encoder = FairEncoder(**recipe.settings(data.schema, seed, work / "checkpoint"))
+        with started(engine, address) as chosen:
+            with warnings.catch_warnings():  # unmet points are marked in the table
+                warnings.simplefilter("ignore", BudgetWarning)
+                warnings.simplefilter("ignore", CollapseWarning)
+                with _resuming(source):
+                    frontier = _fitted(encoder, budgets, table.take(pa.array(learned)), chosen)
+            points = [original, *judge.releases(frontier, table, seed, chosen)]
         result = Frontier.of(Path(source).name, names, targets, points)
         folder.mkdir(parents=True, exist_ok=True)
         for point, encoder in zip(frontier.points_.to_dict("records"), frontier.estimators_, strict=True):
@@ -102,6 +146,24 @@ def fit_frontier(
                 _record_fit(source, recipe, encoder, path, fitted, data.total)
         result.write(folder)
     return result.frame()
+
+
+def _fitted(encoder: FairEncoder, budgets: Sequence[float], table: pa.Table, engine: Engine) -> FairFrontier:
+    """All budgets in one game; on a cluster, each in a game of its own, without checkpoints."""
+    if engine is HERE:
+        return FairFrontier(encoder, list(budgets)).fit(table)
+    alone = clone(encoder).set_params(training=_without_checkpoint(encoder), unmet="warn", verbose=False)
+    parts = engine.map(_fit_one, [(alone, budget, table) for budget in budgets])
+    for single in (single for part in parts for single in part.estimators_):
+        single.set_params(unmet=encoder.unmet, verbose=encoder.verbose)
+    return FairFrontier.of(encoder, parts)
+
+
+def _fit_one(encoder: FairEncoder, budget: float, table: pa.Table) -> FairFrontier:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BudgetWarning)
+        warnings.simplefilter("ignore", CollapseWarning)
+        return FairFrontier(encoder, [budget]).fit(table)
 
 
 @contextmanager

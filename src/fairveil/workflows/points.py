@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fairveil._utils.atomic import replacing, write_atomic
+from fairveil._utils.engine import HERE, Engine
 from fairveil._utils.errors import InputError
 from fairveil._utils.progress import Reporter, progress
 from fairveil.auditing import Probe, probe
@@ -94,24 +95,43 @@ class Judge:
         self.seconds = time.monotonic() - start
         return {"budget": 0.0, "distortion": 0.0, "upper": 0.0, "met": True, "reason": "", **scores}
 
-    def releases(self, frontier: FairFrontier, table: pa.Table, seed: int) -> Iterator[dict[str, Any]]:
+    def releases(
+        self, frontier: FairFrontier, table: pa.Table, seed: int, engine: Engine = HERE
+    ) -> list[dict[str, Any]]:
         """One point per budget; those that are not met have a reason instead of scores."""
         rows = frontier.points_.to_dict("records")
-        total = self._models * sum(bool(row["met"]) for row in rows)
+        met = [number for number, row in enumerate(rows) if row["met"]]
+        total = self._models * len(met)
         with progress(total, SCORING, self.show_progress, unit="models") as report:
-            before = 0
-            for row, encoder in zip(rows, frontier.estimators_, strict=True):
-                point = {name: row[name] for name in ("budget", "distortion", "upper", "largest_drift",
-                                                      "drifted_column", "collapsed")}  # fmt: skip
-                point |= {"met": bool(row["met"]), "reason": "" if row["met"] else unmet_reason(encoder.distortion_)}
-                if row["met"]:
-                    encoder.set_params(random_state=None)  # each draw anew
-                    more = [encoder.transform(table.take(pa.array(self.train))) for _ in range(_DRAWS - 1)]
-                    step = partial(_later, report, before, f"budget {row['budget']:g}")
-                    point |= self._scores(encoder.transform(table), more, step)
-                    encoder.set_params(random_state=seed)
-                    before += self._models
-                yield point
+            inside = engine is HERE  # only there, single models can be told
+            tasks = [
+                (self, frontier.estimators_[number], table, seed,
+                 partial(_later, report, self._models * done, f"budget {rows[number]['budget']:g}") if inside else None)
+                for done, number in enumerate(met)
+            ]  # fmt: skip
+            finished = 0
+
+            def told(number: int) -> None:
+                nonlocal finished
+                finished += not inside
+                report(self._models * (number if inside else finished))
+
+            scores = dict(zip(met, engine.map(_scores_of, tasks, told), strict=True))
+        points = []
+        for number, (row, encoder) in enumerate(zip(rows, frontier.estimators_, strict=True)):
+            point = {name: row[name] for name in ("budget", "distortion", "upper", "largest_drift",
+                                                  "drifted_column", "collapsed")}  # fmt: skip
+            point |= {"met": bool(row["met"]), "reason": "" if row["met"] else unmet_reason(encoder.distortion_)}
+            points.append(point | scores.get(number, {}))
+        return points
+
+    def scores_of(self, encoder: Any, table: pa.Table, seed: int, step: Callable[[int], None]) -> dict[str, Any]:
+        """Scores of models on releases of one encoder."""
+        encoder.set_params(random_state=None)  # each draw anew
+        more = [encoder.transform(table.take(pa.array(self.train))) for _ in range(_DRAWS - 1)]
+        scores = self._scores(encoder.transform(table), more, step)
+        encoder.set_params(random_state=seed)
+        return scores
 
     def _scores(self, released: pa.Table, more: Sequence[pa.Table], step: Callable[[int], None]) -> dict[str, Any]:
         """Scores of models on released test rows. more: further draws of the training rows."""
@@ -168,6 +188,12 @@ def _plain_frame(table: pa.Table) -> pd.DataFrame:
     """A frame for models that take numbers and categories only: dates and times as numbers, missing numbers as -1."""
     frame = pa.table({name: plain_column(table[name]) for name in table.column_names}).to_pandas()
     return frame.assign(**{name: frame[name].fillna(-1) for name in frame.select_dtypes("number")})
+
+
+def _scores_of(
+    judge: Judge, encoder: Any, table: pa.Table, seed: int, step: Callable[[int], None] | None
+) -> dict[str, Any]:
+    return judge.scores_of(encoder, table, seed, step or (lambda done: None))
 
 
 def _later(report: Reporter, before: int, note: str, done: int) -> None:

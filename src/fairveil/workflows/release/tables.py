@@ -29,8 +29,9 @@ from fairveil._utils.progress import progress
 from fairveil._utils.randomness import ReleaseSecret
 from fairveil._utils.stores import Location, locate
 from fairveil.auditing.facts import Matches
+from fairveil.workflows.engines import check_engine
 from fairveil.workflows.engines.local import concurrently
-from fairveil.workflows.engines.ray import RayEngine, require_ray
+from fairveil.workflows.engines.ray import RayEngine
 from fairveil.workflows.many_files import MANIFEST, digest_of, manifest_of, open_tables
 from fairveil.workflows.reading import Place
 from fairveil.workflows.release.drawing import BatchKeys, Read, draw_batch, file_key
@@ -65,7 +66,6 @@ from fairveil.workflows.release.tasks import (
 from fairveil.workflows.release.workspace import is_unfinished, workspace
 from fairveil.workflows.writing import TableWriter
 
-ENGINES = ("local", "ray")
 #: Parts that one task reads again. The sums of figures depend on it, so it is the same everywhere.
 _CHECKED_TOGETHER = 64
 
@@ -151,12 +151,8 @@ def _scratch(job: Job, folder: Path, name: str) -> Location:
 
 
 def _check_engine(job: Job) -> None:
-    if job.options.engine not in ENGINES:
-        raise InputError(f"There is no engine {job.options.engine!r}. Engines: {', '.join(ENGINES)}.")
-    if job.options.engine != "ray":
-        return
-    require_ray()
-    if job.goal.local is None and job.options.scratch is None:
+    check_engine(job.options.engine)
+    if job.options.engine == "ray" and job.goal.local is None and job.options.scratch is None:
         raise InputError(
             "A release to a store on a cluster needs --scratch, a private folder that all workers can reach: "
             "unfinished work tells which row is which, and must not lie next to what is published."
