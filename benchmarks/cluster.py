@@ -5,6 +5,7 @@ released row is compared with the row that the secret of the release gives for i
 drawn with other noise.
 `speed`: rows per second of the local path and of Ray with as many workers, in turn, in one run.
 `cost`: CPU time and bytes per row of each step.
+`memory`: peak memory of what reads a whole table, for a tenth of the rows and for all of them.
 """
 
 import argparse
@@ -30,11 +31,13 @@ import torch
 import fairveil as fv
 from fairveil._utils.errors import ClippedWarning
 from fairveil._utils.stores import locate
-from fairveil.workflows import Options, open_veil, release_file
+from fairveil.workflows import Options, Recipe, open_veil, release_file
 from fairveil.workflows.many_files import MANIFEST, digest_of, open_tables
+from fairveil.workflows.protocol import Wanted
 from fairveil.workflows.release import job as asking
 from fairveil.workflows.release.drawing import BatchKeys, Read, draw_batch, file_key
 from fairveil.workflows.release.job import Job
+from fairveil.workflows.release.known import find_known
 from fairveil.workflows.release.ledger import Ledger
 from fairveil.workflows.release.parts import summarise
 from fairveil.workflows.release.tasks import (
@@ -46,6 +49,7 @@ from fairveil.workflows.release.tasks import (
     gather_bucket,
     stretches,
 )
+from fairveil.workflows.sources import open_source
 from release import made_up
 
 FILES = 8
@@ -318,9 +322,54 @@ def run_cost(rows: int) -> None:
     shutil.rmtree(folder)
 
 
+MEMORY = """
+import resource, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import cluster
+folder = Path(sys.argv[2])
+begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+getattr(cluster, "memory_" + sys.argv[3])(folder)
+print(begun // 1024, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def memory_release(folder: Path) -> None:
+    options = Options(show_progress=False, memory=512, workers=2)
+    release_file(folder / "in", folder / "sex.veil", folder / "out", options)
+
+
+def memory_fit(folder: Path) -> None:
+    """What fit and frontier read: the schema and a uniform sample of 200,000 rows."""
+    open_source(folder / "in").data(Recipe(("sex",), show_progress=False), 0)
+
+
+def memory_audit(folder: Path) -> None:
+    """What an audit reads: the same 200,000 rows of both tables, and all rows for presence and absence."""
+    before, after = open_source(folder / "in"), open_source(folder / "out")
+    known = find_known(after.digest(), after.path, before.path, folder / "sex.veil", same_order=False)
+    pair = before.pair(after, known, Wanted(("sex",)))
+    rows = sum(table.num_rows for table in pair.whole_release or ())
+    assert rows == known.entry.rows or len(pair.secrets) == known.entry.rows
+
+
+def run_memory(rows: int) -> None:
+    """The peak memory of what reads the whole table, for a tenth of the rows and for all of them."""
+    for count in (rows // 10, rows):
+        folder = Path(tempfile.mkdtemp())
+        prepare(folder, count)
+        for step in ("fit", "release", "audit"):
+            begun = time.monotonic()
+            arguments = [sys.executable, "-c", MEMORY, str(Path(__file__).parent), str(folder), step]
+            said = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.split()
+            print(f"{count:,} rows, {step}: {int(said[1]):,} MB at most, {int(said[0]):,} MB of them imports; "
+                  f"{time.monotonic() - begun:.0f} s", flush=True)  # fmt: skip
+        shutil.rmtree(folder)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", choices=["kill", "speed", "cost", []], default=[])
+    parser.add_argument("what", nargs="*", choices=["kill", "speed", "cost", "memory", []], default=[])
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--batch", type=int, default=4096, help="rows per batch, for kill")
     parser.add_argument("--workers", type=int, default=50)
@@ -337,6 +386,8 @@ def main() -> None:
         run_speed(chosen.rows, chosen.repeats)
     if not chosen.what or "cost" in chosen.what:
         run_cost(chosen.rows)
+    if "memory" in chosen.what:
+        run_memory(chosen.rows)
 
 
 if __name__ == "__main__":
