@@ -15,9 +15,9 @@ run: $(VENV)/.installed  ## learn a frontier on UCI Adult, release a censored ta
 test: check  ## everything: lint, types, tests, doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-test-ray: $(VENV)/.installed  ## releases on a Ray cluster of several nodes in processes, and on an S3 server
+test-ray: $(VENV)/.installed  ## the work of a Ray cluster of several nodes in processes, and an S3 server
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test-ray]'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_ray.py tests/test_s3.py tests/test_batch_function.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_ray.py tests/test_engines.py tests/test_s3.py tests/test_batch_function.py
 
 cluster: $(VENV)/.installed  ## 50 workers, 10 nodes and 10 drivers killed in a release of 5 million rows; the rate of Ray
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test-ray]'

@@ -226,9 +226,8 @@ def _known_rows(after: TableFile, before: TableFile, columns: Sequence[str], kno
     if any(name not in before.names for name in job.columns):
         raise InputError(_OTHER_ROWS.format(before.path.name, after.path.name))
     rows = known.entry.rows
-    some = np.arange(rows)
-    if rows > MOST_ROWS:
-        some = np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
+    everything = rows <= MOST_ROWS
+    some = np.arange(rows) if everything else np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
     held_as = {name: held for name, held in job.held_as.items() if name not in _passed(job.schema)}
     digest = OriginalDigest(job, known.ledger.key)
     wanted = list(dict.fromkeys([*columns, *job.columns]))
@@ -243,7 +242,7 @@ def _known_rows(after: TableFile, before: TableFile, columns: Sequence[str], kno
         raise InputError(_UNEQUAL.format(after.path.name, before.path.name))
     if known.entry.distortion and job.distortion is not None:
         _refuse_other_distortion(known, job, after, released, truth)
-    fitted, draw = known.fitted(), _further_draws(job, truth) if isinstance(job, Job) else None
+    fitted, draw = known.fitted(some), _further_draws(job, truth) if isinstance(job, Job) else None
     truth = _with(truth, job.sensitive.merged(truth.select(job.sensitive_names)))
     types = {column.name: column.type for column in (*job.schema.columns, *job.sensitive.columns)}
     made, origin = (_guessed(file, as_told(table, types), set(held_as))
@@ -261,7 +260,7 @@ def _known_rows(after: TableFile, before: TableFile, columns: Sequence[str], kno
             for field in made.schema
         })  # fmt: skip
 
-    return _Matched(made, origin, None if fitted is None else fitted[some], None if draw is None else draw_again)
+    return _Matched(made, origin, fitted, None if draw is None else draw_again)
 
 
 def _job_of(before: TableFile, after: TableFile, known: Known) -> TableJob:

@@ -22,11 +22,11 @@ class Known:
     veil: Path
     order: NDArray[np.int64]
 
-    def fitted(self) -> NDArray[np.bool_] | None:
-        """Whether the encoder was fitted on each released row; None if the ledger does not say."""
+    def fitted(self, some: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.bool_] | None:
+        """Whether the encoder was fitted on each released row, or on some of them; None if the ledger does not say."""
         found = self.ledger.fitted
         rows = None if found is None else found.rows_of(self.entry)
-        return None if rows is None else rows[self.order]
+        return None if rows is None else rows[self.order[some]]
 
     def seal(self, result: AuditResult) -> AuditResult:
         """The result, bound to its release."""

@@ -39,6 +39,8 @@ MOST_OVERLAP = 0.02
 STATE_VARIABLE = "FAIRVEIL_STATE_HOME"
 _FORMAT = "fairveil-ledger-3"
 _KEY_BYTES = 16
+#: Positions of an order that are read at once.
+_ORDER_ROWS = 2**20
 
 
 @dataclass(frozen=True)
@@ -248,16 +250,15 @@ class Ledger:
         return next((entry for entry in self.entries if entry.sha256 == sha256), None)
 
     def order(self, entry: Entry) -> NDArray[np.int64] | None:
-        """The index of the input row of each released row; None if it was not stored."""
+        """The index of the input row of each released row; None if it was not stored. It is read as it is needed."""
         if not entry.shuffled:
             return np.arange(entry.rows)
         path = self._order_path(entry.release)
         if not path.exists():
             return None
-        order = np.fromfile(path, dtype=np.int64)
-        if len(order) != entry.rows or not np.array_equal(np.sort(order), np.arange(entry.rows)):
+        if path.stat().st_size != 8 * entry.rows or not _is_permutation(path, entry.rows):
             raise InputError(f"The order of this release in {self.folder.name} is damaged. Restore the ledger.")
-        return order
+        return np.memmap(path, dtype=np.int64, mode="r", shape=(entry.rows,))
 
     def seal(self, values: dict[str, Any]) -> str:
         """A value that only the owner of this ledger can compute from plain values (without their own "seal")."""
@@ -365,3 +366,14 @@ def _all_noted() -> list[Path]:
         return []
     found = (_noted(path.name) for path in sorted((state / "ledgers").iterdir()))
     return [path for path in found if path is not None and path.is_dir()]
+
+
+def _is_permutation(path: Path, rows: int) -> bool:
+    """Whether a file holds each number below `rows` once, in the memory of one byte per number."""
+    seen = np.zeros(rows, dtype=bool)
+    for start in range(0, rows, _ORDER_ROWS):
+        piece = np.fromfile(path, dtype=np.int64, count=_ORDER_ROWS, offset=8 * start)
+        if len(piece) and not 0 <= piece.min() <= piece.max() < rows:
+            return False
+        seen[piece] = True
+    return bool(seen.all())
