@@ -275,6 +275,7 @@ def run_speed(rows: int, repeats: int) -> None:
             begun = time.monotonic()
             release(folder, f"{engine}{trial}", 65_536, engine=engine, workers=2)
             measured.append(rows / (time.monotonic() - begun))
+            print(f"run {trial}, {engine}: {measured[-1]:,.0f} rows per second", file=sys.stderr, flush=True)
     ray.shutdown()
     pair = [pd.read_parquet(folder / f"{engine}0").shape[0] for engine in rates]
     assert pair == [rows // FILES * FILES] * 2
