@@ -324,14 +324,18 @@ def run_cost(rows: int) -> None:
 
 
 MEMORY = """
-import resource, sys
+import re, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import cluster
-folder = Path(sys.argv[2])
-begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-getattr(cluster, "memory_" + sys.argv[3])(folder)
-print(begun // 1024, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text()).group(1)) // 1024
+
+Path("/proc/self/clear_refs").write_text("5")  # forget the peak that was inherited
+begun = peak()
+getattr(cluster, "memory_" + sys.argv[3])(Path(sys.argv[2]))
+print(begun, peak())
 """
 
 

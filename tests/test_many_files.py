@@ -1,6 +1,7 @@
 """Tables of many files, on disk and in a store: read as one table, released as one, and never half."""
 
 import json
+import sys
 from dataclasses import replace
 
 import fsspec
@@ -202,6 +203,24 @@ def test_from_a_store_to_a_store(place, small, memory):
     ledger = Ledger.of(place / "sex.veil")
     assert ledger.find(digest_of(open_tables("memory://public/out"))) is not None
     assert not list((place / "sex.veil.ledger").glob(".*"))
+
+
+def test_an_audit_reads_both_tables_from_a_store(place, small, memory, run, monkeypatch):
+    """Up to the attacks."""
+    for number, path in enumerate(sorted(split(place / "in", table()).rglob("*.parquet"))):
+        memory.pipe(f"/plain/{number}.parquet", path.read_bytes())
+    release(place, "memory://plain", "memory://public/out")
+    seen = []
+
+    def attacks(released, secrets, *_, **named):
+        seen.append((released.num_rows, secrets.column_names, named["original"].num_rows))
+        raise InputError("read")
+
+    monkeypatch.setattr(sys.modules["fairveil.workflows.audit"], "audit", attacks)
+    code, said = run("audit", "memory://public/out", "--original", "memory://plain", "-s", "sex",
+                     "--veil", place / "sex.veil")  # fmt: skip
+    assert (code, said.strip()) == (2, "fairveil: read")
+    assert seen == [(900, ["sex"], 900)]
 
 
 def test_one_file_in_a_store(place, memory):

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @app.command()
 def audit(
-    release: Annotated[Path, typer.Argument(help="A released CSV or Parquet file, or a folder of images.")],
-    original: Annotated[Path, typer.Option(help="The file or folder it was made from.")],
+    release: Annotated[str, typer.Argument(help="A released CSV or Parquet file, a folder of them, or images.")],
+    original: Annotated[str, typer.Option(help="The file or folder it was made from.")],
     sensitive: Sensitive = None,
     target: Annotated[
         list[str] | None, typer.Option(help="A column of the original to predict; may be repeated.")
@@ -56,14 +56,17 @@ def audit(
 
     Example: `fairveil audit censored.csv --original adult.csv -s sex --target salary --report audit.html`
     """
+    from fairveil.workflows.many_files import local_path
+
     for path in (report, save):
         if path is not None and not path.absolute().parent.is_dir():
             raise InputError(f"There is no folder {path.parent} to write {path.name} to.")
-    found_card = workflows.card_path(release)
+    here = local_path(release)
+    found_card = None if here is None else workflows.card_path(here)
     refuse_overwriting(
         {"report": report, "result": save},
-        {"release": release, "original": original, "veil": veil, "table of labels": labels, "card": found_card,
-         "card's text": found_card.with_suffix(".md")},
+        {"release": here, "original": local_path(original), "veil": veil, "table of labels": labels,
+         "card": found_card, "card's text": found_card and found_card.with_suffix(".md")},
     )  # fmt: skip
     result = workflows.audit_file(
         release, original, split_names(sensitive, original), target or (), veil=veil, labels=labels,
@@ -74,7 +77,10 @@ def audit(
         result.to_html(report)
     if save is not None:
         result.to_json(save)
-    if not workflows.record_audit(release, result, veil):
+    if here is None:
+        typer.echo("The card was not changed: it is in a store. Add the audit to a copy of it with fairveil card.",
+                   err=True)  # fmt: skip
+    elif not workflows.record_audit(here, result, veil):
         typer.echo("The card was not changed: without the ledger it cannot be verified that these rows match.",
                    err=True)  # fmt: skip
     if as_json:
