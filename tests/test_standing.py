@@ -11,7 +11,8 @@ from fairveil import InputError, Schema, Transport
 from fairveil.data.frames import read_table
 from fairveil.data.rows import Rows
 from fairveil.data.table_codec import Codec
-from fairveil.encoders.standing import ranks_within, shared_standing, task_scores, task_standing
+from fairveil.encoders.scores import centred
+from fairveil.encoders.standing import ranks_within, shared_scores, shared_standing, task_scores, task_standing
 from fairveil.encoders.transport.coupling import couple
 
 
@@ -98,11 +99,21 @@ def test_shared_standing_follows_the_common_cause_within_groups():
     found = shared_standing(rows, schema.layout, 100.0)
     for group in (0, 1):
         assert abs(spearmanr(found[s == group, -1], cause[s == group]).statistic) > 0.75
-    assert float(np.ptp(found[:, -1])) == pytest.approx(10.0, rel=0.01)  # the root of the weight
+    scores = centred(rows.x @ shared_scores(rows, schema.layout).T, rows.sensitive)
+    np.testing.assert_allclose(found.var(axis=0), 100.0 * scores.var(dim=0).numpy(), rtol=0.02)  # the weight
     shifted = frame.assign(number0=frame["number0"] + 5 * s)  # what shifts a whole group is not kept
     rows, schema = encoded(shifted, s)
     again = shared_standing(rows, schema.layout, 100.0)
     assert abs(spearmanr(found[s == 1, -1], again[s == 1, -1]).statistic) > 0.95
+
+
+def test_where_columns_have_nothing_in_common_only_closeness_counts():
+    generator = np.random.default_rng(5)
+    frame = pd.DataFrame({f"n{i}": generator.normal(size=3000) for i in range(4)})
+    s = generator.integers(0, 2, 3000)
+    rows, schema = encoded(frame, s)
+    everything = 0.5 * float(rows.x[:, schema.layout.grouped].var(dim=0).sum())
+    assert shared_standing(rows, schema.layout, 1.0).var(axis=0).sum() < 0.02 * everything
 
 
 def test_known_tasks_replace_shared_scores():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fairveil.data.layout import Layout
 from fairveil.data.rows import Rows
-from fairveil.encoders.scores import centred, shared_directions
+from fairveil.encoders.scores import shared_directions
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -25,7 +25,8 @@ Floats = NDArray[np.float64]
 _FOLDS = 5
 #: The most frequent classes of a task whose probabilities are kept.
 _CLASSES = 8
-_TINY = 1e-12
+#: Of a uniform distribution on (0, 1).
+_VARIANCE_OF_RANKS = 1.0 / 12.0
 _MODEL: dict[str, Any] = {"n_estimators": 200, "learning_rate": 0.08, "verbose": -1}
 
 
@@ -56,16 +57,28 @@ def task_standing(rows: Rows, weight: float, seed: int) -> Floats:
 
 
 def shared_standing(rows: Rows, layout: Layout, weight: float) -> Floats:
-    """Coordinates of rows by what their columns have in common, (rows, coordinates): squared distances are
-    `weight` times the squared difference of ranks by the main shared score; the others weigh less, in proportion to
-    their variance.
-    """
-    groups = rows.secrets[0].numpy()
+    """Coordinates of rows by what their columns have in common: see `score_standing`."""
+    scores = (rows.x @ shared_scores(rows, layout).T).double().numpy()
     counted = None if rows.weight is None else rows.weight.numpy()
-    scores = centred(rows.x @ shared_directions(rows, layout, _by_bins(layout)).T, rows.sensitive).double().numpy()
-    spread = scores.std(axis=0)
-    scale: Floats = math.sqrt(weight) * spread / max(float(spread.max()), _TINY)
-    return scale * ranks_within(scores, groups, counted)
+    return score_standing(scores, rows.secrets[0].numpy(), weight, counted)
+
+
+def score_standing(scores: Floats, groups: Array, weight: float, counted: Array | None = None) -> Floats:
+    """Coordinates of rows, (rows, scores): ranks within groups, scaled such that they vary as much as the scores do
+    within groups, times the root of the weight. A score that hardly varies then hardly counts.
+
+    Scores are in the unit of the distance, so `weight` is relative to it.
+    """
+    member = np.unique(groups, return_inverse=True)[1]
+    sizes = np.bincount(member)
+    variance = np.array([np.mean((s - (np.bincount(member, s) / sizes)[member]) ** 2) for s in scores.T])
+    coordinates: Floats = np.sqrt(weight * variance / _VARIANCE_OF_RANKS) * ranks_within(scores, groups, counted)
+    return coordinates
+
+
+def shared_scores(rows: Rows, layout: Layout) -> Tensor:
+    """Directions of what the columns have in common within groups: (scores, width)."""
+    return shared_directions(rows, layout, _by_bins(layout))
 
 
 def _by_bins(layout: Layout) -> Tensor:

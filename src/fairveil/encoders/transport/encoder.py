@@ -63,10 +63,12 @@ class Transport(Architecture):
         How often all rows of the moving groups are matched.
     matched_rows : int
         Number of rows matched at a time.
-    shared_weight, task_weight : float
-        What a matching keeps besides closeness: the rank of each row, within its group, by what the columns have in
-        common, or, with the estimator's `target_weight`, by a cross-fitted prediction of the known tasks. The weight is
-        what the whole range of that rank costs, in units of the distortion; 0: only closeness.
+    shared_weight : float
+        Matchings keep rows close, and also each row's rank, within its group, by what the columns have in common: a
+        task that nobody named is likely to depend on it. The weight is relative to closeness; 0: only closeness.
+    task_weight : float
+        With the estimator's `target_weight`, matchings keep each row's rank by a cross-fitted prediction of the known
+        tasks instead. The weight is what the whole range of that rank costs, in units of the distortion.
 
     Examples
     --------
@@ -93,7 +95,7 @@ class Transport(Architecture):
     hidden: tuple[int, ...] = (128, 128)
     matchings: int = 8
     matched_rows: int = 1000
-    shared_weight: float = 100.0
+    shared_weight: float = 25.0
     task_weight: float = 300.0
 
     def __post_init__(self) -> None:
