@@ -112,7 +112,7 @@ def frontier_rows(case: str, budgets: list[float], **settings: object) -> pd.Dat
                 print(f"budget {budget:g}, seed {seed}: not met. {error}")
                 continue
             tables = released(encoder, train), released(encoder, test)
-            row = {**found(*tables, train, test), **tasks(*tables, train, test)}
+            row = {**found(*tables, train, test), **tasks(*tables, train, test), **drifted(encoder, tables[1], test)}
             rows.append({"budget": budget, "seed": seed, "distortion": encoder.distortion_.mean,
                          "upper": encoder.distortion_.upper, **row, "fit s": seconds})  # fmt: skip
             print(rows[-1], flush=True)

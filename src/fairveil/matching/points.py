@@ -32,7 +32,7 @@ _ROWS_OF_COMPONENTS = 20_000
 #: Rows that are encoded at once to score them.
 _PIECE = 65_536
 #: Default weights of ranks by known targets and by shared scores.
-TARGET_WEIGHT, SHARED_WEIGHT = 1000.0, 25.0
+TARGET_WEIGHT, SHARED_WEIGHT = 1000.0, 4.0
 #: Points of a grid of ranks, and coordinates that represent a rank.
 _RANK_GRID, _RANK_COORDINATES = 65, 10
 

@@ -95,7 +95,7 @@ class Transport(Architecture):
     hidden: tuple[int, ...] = (128, 128)
     matchings: int = 8
     matched_rows: int = 1000
-    shared_weight: float = 25.0
+    shared_weight: float = 4.0
     task_weight: float = 300.0
 
     def __post_init__(self) -> None:
