@@ -93,8 +93,8 @@ class Transport(Architecture):
     toward: str = "population"
     levels: int = 2
     hidden: tuple[int, ...] = (128, 128)
-    matchings: int = 8
-    matched_rows: int = 1000
+    matchings: int = 4
+    matched_rows: int = 2500
     shared_weight: float = 4.0
     task_weight: float = 300.0
 
