@@ -25,6 +25,8 @@ Floats = NDArray[np.float64]
 _FOLDS = 5
 #: The most frequent classes of a task whose probabilities are kept.
 _CLASSES = 8
+#: With more slots than this, numbers are scored by value.
+_WIDE = 1000
 #: Of a uniform distribution on (0, 1).
 _VARIANCE_OF_RANKS = 1.0 / 12.0
 _MODEL: dict[str, Any] = {"n_estimators": 200, "learning_rate": 0.08, "verbose": -1}
@@ -78,17 +80,23 @@ def score_standing(scores: Floats, groups: Array, weight: float, counted: Array 
 
 def shared_scores(rows: Rows, layout: Layout) -> Tensor:
     """Directions of what the columns have in common within groups: (scores, width)."""
-    return shared_directions(rows, layout, _by_bins(layout))
+    return shared_directions(rows, layout, _scored(layout))
 
 
-def _by_bins(layout: Layout) -> Tensor:
-    """Weights of slots: categories and bins; numbers only if they have no bins.
+def _scored(layout: Layout) -> Tensor:
+    """Weights of slots: categories and bins, and numbers without bins.
 
     What columns have in common is seldom linear in a number, and its bins are not to be predicted by the number itself.
+    The time grows with the cube of the slots: in a wide table, numbers count by their value only.
     """
-    free = torch.zeros(len(layout.numbers))
-    free[list(layout.free)] = 1.0
-    return torch.cat([torch.full((layout.group_width,), 0.5), free])
+    weights = torch.cat([torch.full((layout.group_width,), 0.5), torch.zeros(len(layout.numbers))])
+    weights[layout.group_width + torch.tensor(layout.free, dtype=torch.long)] = 1.0
+    if layout.group_width > _WIDE:
+        for group in layout.groups:
+            if group.number is not None:
+                weights[group.start : group.stop] = 0.0
+                weights[layout.group_width + group.number] = 1.0
+    return weights
 
 
 def task_scores(

@@ -5,8 +5,8 @@ is released with exactly the reference's distribution, at the minimum mean cost 
 the other). No adversary is needed for this. If all rows are the reference, a row of group s stays with probability p_s,
 its group's share of all rows, and is otherwise released as its partner, a row of the other groups.
 
-Matchings are exact on a thousand rows at a time. Subsets of rows are slightly farther apart than the complete groups,
-so the cost is slightly above that of the groups themselves.
+Matchings are exact on a few thousand rows at a time. Subsets of rows are slightly farther apart than the complete
+groups, so the cost is slightly above that of the groups themselves.
 """
 
 import math
