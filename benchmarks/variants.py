@@ -6,6 +6,7 @@ Each is a change of one of the package's rooms for as long as a `with` block las
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
 from unittest.mock import patch
 
 import torch
@@ -17,7 +18,7 @@ from fairveil.encoders import WarmStart
 from fairveil.encoders.layers import BatchedMLP
 from fairveil.objectives import distortion
 from fairveil.objectives.released import ReleasedBatch
-from fairveil.training import Problem, play
+from fairveil.training import Problem
 from fairveil.training import game as loop
 from fairveil.training.game import Game
 from fairveil.training.steps import EncoderAim, Look
@@ -64,7 +65,8 @@ def pretrained_on_half(plain: Callable[..., WarmStart]) -> Callable[..., WarmSta
 
 @contextmanager
 def on_other_rows() -> Iterator[None]:
-    with played_by(OnOtherRows)(), patch.object(play, "_warm_start", pretrained_on_half(play._warm_start)):
+    module = import_module("fairveil.training.play")  # the package's attribute of this name is a function
+    with played_by(OnOtherRows)(), patch.object(module, "_warm_start", pretrained_on_half(module._warm_start)):
         yield
 
 
