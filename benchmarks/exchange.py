@@ -11,13 +11,14 @@ python benchmarks/exchange.py speed     one million rows: representation and pub
 import resource
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import fairveil as fv
-from common import fit_and_judge, run_parts
+from common import MEASURED, fit_and_judge, run_parts
 from fairveil.auditing import probe
 from fairveil.auditing.facts import Facts
 from fairveil.auditing.inputs import make_target, read_release, read_targets
@@ -125,13 +126,14 @@ def groups() -> None:
 
 
 def budgets() -> None:
-    """Within a budget: as few rows as possible keep their records."""
+    """Within a budget: as few rows as possible keep their records. Infinity: all exchange them."""
     x, s, y, test = everything("I")
-    rows = [
-        {"budget": budget, "seed": seed,
-         **judged(x, s, y, test, {"certified": None, "budget": budget, "random_state": seed}, known=False)}
-        for budget in (0.6, 0.8, 1.0, 1.25, 1.5) for seed in SEEDS
-    ]  # fmt: skip
+    rows = []
+    for budget in (0.6, 0.8, 1.0, 1.25, 1.5, None):
+        for seed in SEEDS:
+            settings = {"certified": 0.0 if budget is None else None, "budget": budget, "random_state": seed}
+            row = MEASURED.take(partial(judged, x, s, y, test, settings, known=False), "budgets", budget, seed)
+            rows.append({"budget": budget or np.inf, "seed": seed, **row})
     show("Case I within distortion budgets, test rows", rows, ["budget"])
 
 
@@ -166,24 +168,28 @@ def publication() -> None:
     """The frontier of publications on UCI Adult: utility, leakage, presence and absence, links; with controls."""
     x, s, y, test = everything("I")
     sex = s["sex"]
-    whole = fv.exchange(x, sensitive_features=s, within=test, certified=0.0, random_state=0, verbose=False)[0]
-    for name, table in {"original": x, "representation": whole}.items():
+
+    def control(name: str) -> dict[str, float]:
+        table = x if name == "original" else fv.exchange(
+            x, sensitive_features=s, within=test, certified=0.0, random_state=0, verbose=False)[0]  # fmt: skip
         alone, linked = linked_auc(x, table, sex, test)
-        print(f"{name}: AUC of linked rows {linked:.3f} (facts alone {alone:.3f})", newly_certain(x, table, sex),
-              flush=True)  # fmt: skip
+        return {"facts AUC": alone, "linked AUC": linked, **newly_certain(x, table, sex)}
+
+    def one(budget: float | None, seed: int, known: bool) -> dict[str, float]:
+        settings = {"purpose": "publication", "certified": 0.05 if budget is None else None, "budget": budget,
+                    "random_state": seed}  # fmt: skip
+        released, figures = judged_with_table(x, s, y, test, settings, known=known)
+        if seed == 0:
+            figures |= newly_certain(x, released, sex) | {"linked AUC": linked_auc(x, released, sex, test)[1]}
+        return figures
+
     rows = []
-    for known in (False, True):
-        for budget in (None, 1.6, 1.2, 0.8) if not known else (None, 1.6):
-            for seed in SEEDS:
-                rows.append({"task known": known, "budget": budget or np.inf, "seed": seed})
-                settings = {"purpose": "publication", "certified": 0.05 if budget is None else None, "budget": budget,
-                            "random_state": seed}  # fmt: skip
-                released, figures = judged_with_table(x, s, y, test, settings, known=known)
-                rows[-1] |= figures
-                if seed == 0:
-                    rows[-1] |= newly_certain(x, released, sex)
-                    rows[-1] |= {"linked AUC": linked_auc(x, released, sex, test)[1]}
-                print(rows[-1], flush=True)
+    for known, budget in ((False, None), (False, 1.2), (False, 1.6), (False, 0.8), (True, None), (True, 1.6)):
+        for seed in SEEDS:
+            found = MEASURED.take(partial(one, budget, seed, known), "publication", known, budget, seed)
+            rows.append({"task known": known, "budget": budget or np.inf, "seed": seed, **found})
+    for name in ("original", "representation"):
+        print(name, MEASURED.take(partial(control, name), "publication", name), flush=True)
     show("Case I, publications, test rows (distortion by ranks)", rows, ["task known", "budget"])
 
 

@@ -4,8 +4,9 @@ Each is a change of one of the package's rooms for as long as a `with` block las
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
 from unittest.mock import patch
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from fairveil.data.layout import Layout
 from fairveil.data.rows import Rows
+from fairveil.encoders import WarmStart
 from fairveil.encoders.layers import BatchedMLP
 from fairveil.objectives import distortion
 from fairveil.objectives.released import ReleasedBatch
@@ -27,6 +29,45 @@ PENALTY = 0.1
 SPECTRAL = 1.5
 #: Features of a kernel mean, and how many nats one unit of squared distance between the groups' means is worth.
 FEATURES, KERNEL_WEIGHT = 512, 2.0
+
+
+class CrossFitted(Game):
+    """Adversaries learn from one half of the rows, and the encoder is paid on the other half."""
+
+    def turn(self, rows: Rows, aim: Tensor) -> None:
+        if not hasattr(self, "halves"):
+            self.halves = [rows.take(part) for part in torch.arange(len(rows)).chunk(2)]
+        seen, paid = map(self.batch, self.halves)
+        with torch.no_grad():
+            release = self.encoder(seen.x, seen.sensitive, self.encoder.noise(len(seen), self.generator))
+        self.adversary_step(self.look(release, seen))
+        noise = self.encoder.noise(len(paid), self.generator)
+        release = self.encoder(paid.x, paid.sensitive, noise)
+        parts = loop.encoder_aim(self.problem, self.look(release, paid), self.constraint, aim, release, paid)
+        self.encoder_step(parts, torch.autograd.grad(parts.objective, self.encoder.played()))
+
+
+class OnOtherRows(Game):
+    """The game is played on the half of the rows that the mover did not learn from (`pretrained_on_half`)."""
+
+    def turn(self, rows: Rows, aim: Tensor) -> None:
+        if not hasattr(self, "other"):
+            self.other = rows.take(torch.arange(len(rows)).chunk(2)[1])
+        super().turn(self.other, aim)
+
+
+def pretrained_on_half(plain: Callable[..., WarmStart]) -> Callable[..., WarmStart]:
+    def start(problem: Problem, train: Rows, *others: object) -> WarmStart:
+        return plain(problem, train.take(torch.arange(len(train)).chunk(2)[0]), *others)
+
+    return start
+
+
+@contextmanager
+def on_other_rows() -> Iterator[None]:
+    module = import_module("fairveil.training.play")  # the package's attribute of this name is a function
+    with played_by(OnOtherRows)(), patch.object(module, "_warm_start", pretrained_on_half(module._warm_start)):
+        yield
 
 
 class PenalisedGradients(Game):
@@ -162,6 +203,9 @@ def played_by(kind: type[Game]) -> Callable[[], AbstractContextManager[object]]:
 
 #: How each variant is played, by its name in `ablation.VARIANTS`.
 PLAYED: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "adversaries and encoder on different halves of the rows": played_by(CrossFitted),
+    "a game on rows that the mover has not seen": on_other_rows,
+    "dropout 0.4 of the mover": lambda: patch("fairveil.encoders.transport.warm_start._DROPOUT", 0.4),
     "gradient-penalised adversaries": played_by(PenalisedGradients),
     "spectrally bounded adversaries": played_by(BoundedNorms),
     "kernel adversaries: 1024 random features": played_by(RandomFeatures),

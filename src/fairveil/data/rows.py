@@ -35,6 +35,19 @@ class Rows:
         """Some of the rows."""
         return self._each(lambda values: values.index_select(0, index))
 
+    def joined(self, other: "Rows") -> "Rows":
+        """These rows, and the others after them."""
+
+        def both(one: Tensor | None, two: Tensor | None) -> Tensor | None:
+            return None if one is None or two is None else torch.cat([one, two])
+
+        secrets, tasks = (
+            tuple(torch.cat(pair) for pair in zip(*pairs, strict=True))
+            for pairs in ((self.secrets, other.secrets), (self.tasks, other.tasks))
+        )
+        return Rows(torch.cat([self.x, other.x]), both(self.sensitive, other.sensitive), secrets, tasks,
+                    both(self.importance, other.importance), both(self.weight, other.weight))  # fmt: skip
+
     def draw(self, size: int, generator: torch.Generator, share: slice = slice(None)) -> "Rows":
         """A minibatch: rows drawn with probability proportional to their weight; the result is unweighted.
 

@@ -23,6 +23,8 @@ from fairveil.objectives import Distortion
 if TYPE_CHECKING:
     from fairveil.encoders.base import Encoder
 
+#: Largest weight of a term that is added to a distance.
+_MOST_WEIGHT = 1e6
 #: Limits for files: units per layer, and rows of a table of numbers.
 _MOST_UNITS, _MOST_LISTED = 2**16, 2**16
 #: Limits for the constants of a network (bin edges and similar), in addition to its weights, when read from a file.
@@ -234,3 +236,12 @@ def check_sizes(architecture: Architecture, **least: int) -> None:
             problems.append(must_be(owner, name, f"{kind} of at least {smallest}", value))
     if problems:
         raise InputError(problems)
+
+
+def check_weights(architecture: Architecture, *names: str) -> None:
+    """Raise InputError for fields that are not numbers from 0 to a million: with more, nothing else would count."""
+    for name in names:
+        value = getattr(architecture, name)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0.0 <= value <= _MOST_WEIGHT:
+            raise InputError(must_be(type(architecture).__name__, name, f"a number from 0 to {_MOST_WEIGHT:g}", value))

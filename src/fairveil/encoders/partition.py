@@ -18,13 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fairveil._utils.errors import InputError, must_be
 from fairveil._utils.progress import progress
 from fairveil._utils.randomness import Seeds
 from fairveil.data.images import ImageSchema, rows_at_once
 from fairveil.data.rows import Rows
 from fairveil.data.schema import Schema
-from fairveil.encoders.architecture import Architecture, Signature
+from fairveil.encoders.architecture import Architecture, Signature, check_weights
 from fairveil.encoders.codebook import check_cells, learn_cells, learn_codebook, plain_rows, squared_distances
 from fairveil.encoders.heads import Noise
 from fairveil.encoders.matrix import Finite
@@ -40,8 +39,6 @@ _SINKHORN_ROUNDS, _SINKHORN_ROWS, _HALVINGS = 200, 4000, 12
 #: Newton iterations of a balanced partition at each softness, of which the last is its own and each other is twice the
 #: next: from a soft partition to a sharp one they converge fast, and at once they would not.
 _NEWTON_ROUNDS, _SOFTER = 30, 7
-#: With a larger weight of the scores, nothing else would count.
-_MOST_WEIGHT = 1e6
 #: Iterations end when all shares are this close to those wanted.
 _CLOSE = 1e-6
 
@@ -147,10 +144,7 @@ class BalancedPartition(Partition):
 
     def __post_init__(self) -> None:
         check_cells("BalancedPartition", self.n_cells)
-        number = isinstance(self.score_weight, (int, float)) and not isinstance(self.score_weight, bool)
-        if not number or not 0.0 <= self.score_weight <= _MOST_WEIGHT:
-            allowed = f"a number from 0 to {_MOST_WEIGHT:g}"
-            raise InputError(must_be("BalancedPartition", "score_weight", allowed, self.score_weight))
+        check_weights(self, "score_weight")
 
     def fitted(self, rows: Rows, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
         """With a codebook, and scores that its cells keep."""

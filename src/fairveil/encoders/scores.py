@@ -53,19 +53,21 @@ def shared_directions(rows: Rows, layout: Layout, weights: Tensor) -> Tensor:
     weights: of the slots in the distance. Scores are in the unit of the distance: where columns have nothing in common,
     the scores hardly vary.
     """
-    root = weights.double().sqrt()
-    x = centred(rows.x.double() * root, rows.sensitive)
+    used = weights.nonzero()[:, 0]
+    root = weights[used].double().sqrt()
+    x = centred(rows.x[:, used].double() * root, rows.sensitive)
     second = x.T @ x
     inverse = torch.linalg.inv(second + _PENALTY * len(x) * torch.eye(len(second), dtype=x.dtype))
     coefficients = torch.zeros_like(second)
-    for column in _columns_of(layout):
+    for column in _columns_of(layout, used.tolist()):
         # Ridge regression of a column on all others, by the inverse of a block matrix.
         own = torch.linalg.solve(inverse[column][:, column], -inverse[:, column].T).T
         own[column] = 0.0
         coefficients[:, column] = own
     _, directions = torch.linalg.eigh(coefficients.T @ second @ coefficients)
-    found: Tensor = (coefficients @ directions[:, -_SHARED:]).T * root
-    return found.float()
+    found = torch.zeros(min(_SHARED, len(used)), len(weights))
+    found[:, used] = ((coefficients @ directions[:, -_SHARED:]).T * root).float()
+    return found
 
 
 def level_off(directions: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -89,10 +91,13 @@ def centred(scores: Tensor, sensitive: Tensor | None) -> Tensor:
     return scores - member @ means
 
 
-def _columns_of(layout: Layout) -> list[list[int]]:
-    """The slots of each column."""
-    grouped = [list(range(group.start, group.stop)) for group in layout.groups]
-    return [*grouped, *([slot] for slot in range(layout.group_width, layout.width))]
+def _columns_of(layout: Layout, used: list[int]) -> list[list[int]]:
+    """The slots of each column, as positions among those used."""
+    place = {slot: position for position, slot in enumerate(used)}
+    slots = [list(range(group.start, group.stop)) for group in layout.groups]
+    slots += [[slot] for slot in range(layout.group_width, layout.width)]
+    found = ([place[slot] for slot in column if slot in place] for column in slots)
+    return [column for column in found if column]
 
 
 def _coefficients(

@@ -35,7 +35,7 @@ from fairveil.data.schema import Schema
 from fairveil.data.sensitive import describe_sensitive
 from fairveil.estimators.inputs import draw_source, seed_from
 from fairveil.matching.pairs import Points, match, pair_costs
-from fairveil.matching.points import record_points, target_points
+from fairveil.matching.points import SHARED_WEIGHT, TARGET_WEIGHT, Kept, record_points, shared_scores_of
 from fairveil.matching.publication import People, Published, number_of_chunks, publish
 from fairveil.matching.shares import Floats, Ints, assign, exchange_counts, shuffled
 
@@ -56,7 +56,8 @@ def exchange(
     certified: float | None = 0.05,
     budget: float | None = None,
     targets: Any = None,
-    target_weight: float = 1000.0,
+    target_weight: float = TARGET_WEIGHT,
+    shared_weight: float = SHARED_WEIGHT,
     within: Any = None,
     schema: Schema | None = None,
     random_state: Any = None,
@@ -91,6 +92,9 @@ def exchange(
         target. A missing label is predicted.
     target_weight : float
         What the whole range of that rank costs, in units of the distortion.
+    shared_weight : float
+        Without targets, matchings also keep each row's rank by what the columns have in common: a task that nobody
+        named is likely to depend on it. The weight is relative to closeness; 0: matchings only keep rows close.
     within : array, optional
         Rows exchange records only with rows of the same value: the splits of a data set, or Y for equalized odds. The
         bound then holds within every value.
@@ -124,8 +128,9 @@ def exchange(
     if purpose not in ("representation", "publication"):
         raise InputError(must_be("exchange", "purpose", "'representation' or 'publication'", purpose))
     check_limits(certified, budget)
-    if not (_is_number(target_weight) and 0.0 <= target_weight < math.inf):
-        raise InputError(must_be("exchange", "target_weight", "a finite number of at least 0", target_weight))
+    for name, weight in (("target_weight", target_weight), ("shared_weight", shared_weight)):
+        if not (_is_number(weight) and 0.0 <= weight < math.inf):
+            raise InputError(must_be("exchange", name, "a finite number of at least 0", weight))
     batch: Batch = read_image_batch(X) if is_images(X) else read_table(X)
     secret = read_columns(sensitive_features, "sensitive")
     if secret.num_rows != len(batch):
@@ -140,16 +145,16 @@ def exchange(
     parts = read_clusters(within, len(batch)) if within is not None else np.zeros(len(batch), dtype=np.int64)
     assert parts is not None
     source = draw_source(random_state, "exchange", batch, secret)
+    kept = Kept(_target_columns(targets, len(batch)), target_weight, shared_weight, seed_from(random_state, "exchange"))
     if purpose == "publication":
         people = People(groups, parts, names)
-        weigh = _weigher(targets, target_weight, len(batch), seed_from(random_state, "exchange"))
         return _publication(
-            batch, schema, people, certified, budget, weigh, source, conditional=within is not None, verbose=verbose
+            batch, schema, people, certified, budget, kept, source, conditional=within is not None, verbose=verbose
         )
     if schema is not None:
         raise InputError("exchange uses a schema for purpose='publication' only: records are exchanged as they are.")
     points = record_points(batch)
-    placed = _with_targets(points, targets, target_weight, groups, parts, seed_from(random_state, "exchange"))
+    placed = np.hstack([points, kept.coordinates(points, groups, parts, lambda: shared_scores_of(batch, groups))])
     with progress(_steps(parts, budget), "Exchange", verbose) as report:
         done = 0
 
@@ -158,11 +163,11 @@ def exchange(
             done += 1
             report(done, note)
 
-        record, kept = _exchanged(points, placed, groups, parts, certified, budget, source, step)
+        record, stay = _exchanged(points, placed, groups, parts, certified, budget, source, step)
     spent = pair_costs(points, np.arange(len(record)), record)
     moved = record != np.arange(len(record))
     return _released(batch, record), _certificate(
-        kept, groups, parts, names, within is not None, float(spent.mean()), float(moved.mean())
+        stay, groups, parts, names, within is not None, float(spent.mean()), float(moved.mean())
     )
 
 
@@ -179,7 +184,7 @@ def check_limits(certified: float | None, budget: float | None) -> None:
 
 def _publication(
     batch: Batch, schema: Schema | None, people: People, certified: float | None, budget: float | None,
-    weigh: Callable[[Points, Ints, Ints], Points] | None, source: ByteSource, *, conditional: bool, verbose: bool,
+    kept: Kept, source: ByteSource, *, conditional: bool, verbose: bool,
 ) -> tuple[Any, Certificate]:  # fmt: skip
     if not isinstance(batch, Table):
         raise InputError("purpose='publication' exchanges columns, and images have none. Use a veil.")
@@ -195,26 +200,10 @@ def _publication(
             report(done, note)
 
         found = publish(
-            batch.content, schema, people, certified=certified, budget=budget, source=source, target_points=weigh,
+            batch.content, schema, people, certified=certified, budget=budget, source=source, kept=kept,
             step=step,
         )  # fmt: skip
     return batch.like_origin(found.rows), publication_certificate(found, people, conditional=conditional)
-
-
-def _weigher(
-    targets: Any, weight: float, rows: int, seed: int
-) -> Callable[[Points, Ints, Ints], Points] | None:  # fmt: skip
-    """Coordinates of known targets for the rows of a chunk; None without targets."""
-    columns = _target_columns(targets, rows)
-    if not columns:
-        return None
-
-    def of_chunk(points: Points, groups: Ints, chosen: Ints) -> Points:
-        one = np.zeros(len(chosen), dtype=np.int64)
-        ranks = [target_points(column.take(pa.array(chosen)), points, groups, one, seed) for column in columns.values()]
-        return np.asarray(math.sqrt(weight) * np.hstack(ranks), dtype=np.float32)
-
-    return of_chunk
 
 
 def _is_number(value: object) -> bool:
@@ -227,13 +216,6 @@ def _released(batch: Batch, record: Ints) -> Any:
     if isinstance(rows, Images):
         return rows.array[..., 0] if rows.grey else rows.array
     return batch.like_origin(rows.content)
-
-
-def _with_targets(points: Points, targets: Any, weight: float, groups: Ints, parts: Ints, seed: int) -> Points:
-    """Points with the ranks of the targets' predictions, scaled by the root of the weight."""
-    columns = _target_columns(targets, len(points))
-    ranks = [target_points(column, points, groups, parts, seed) for column in columns.values()]
-    return np.column_stack([points, *(math.sqrt(weight) * rank for rank in ranks)]).astype(np.float32)
 
 
 def _target_columns(targets: Any, rows: int) -> dict[str, pa.ChunkedArray]:
@@ -263,15 +245,16 @@ def _exchanged(
         share = _share_within(cost, distortion, groups, parts, _WITHIN * budget)
         step("shares")
     for _ in range(_ATTEMPTS):
-        kept = _costliest(cost, groups, parts, share, up=certified is None)
+        stay = _costliest(cost, groups, parts, share, up=certified is None)
         record = np.arange(len(points))
         for part in np.unique(parts):
-            rows = np.flatnonzero((parts == part) & ~kept)
+            rows = np.flatnonzero((parts == part) & ~stay)
             record[rows] = rows[_permutation(placed[rows], groups[rows], source)]
             step("matching")
-        if budget is None or float(pair_costs(points, np.arange(len(record)), record).mean()) <= budget:
-            return record, kept
-        share += (1.0 - share) * (1.0 - _WITHIN) if certified is None else 0.0
+        spent = float(pair_costs(points, np.arange(len(record)), record).mean())
+        if budget is None or spent <= budget:
+            return record, stay
+        share = 1.0 - (1.0 - share) * _WITHIN * budget / spent if certified is None else share
     raise BudgetNotMet(
         f"An exchange with certified={certified} exceeds the budget of {budget:g} on these rows. Raise the budget or "
         "the certified value."

@@ -1,9 +1,14 @@
 """Rows as points whose squared distances are the cost of exchanging their records."""
 
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fairveil.data.batch import Batch, codec_for
@@ -11,7 +16,9 @@ from fairveil.data.frames import missing_mask
 from fairveil.data.images import Images
 from fairveil.data.kinds import is_class
 from fairveil.data.layout import Layout
+from fairveil.data.rows import Rows
 from fairveil.data.schema import Schema
+from fairveil.encoders.standing import ranks_within, score_standing, shared_scores, task_scores
 from fairveil.matching.pairs import Points
 from fairveil.matching.shares import Floats, Ints
 from fairveil.objectives.distortion import slot_weights
@@ -20,10 +27,12 @@ from fairveil.objectives.ranks import HALF, RankScale
 #: Longer rows are reduced to this many principal components: distances hardly change, matchings become much faster.
 _MOST_SLOTS = 512
 _COMPONENTS = 128
-#: Rows from which principal components are computed; folds of the models that predict a target.
-_ROWS_OF_COMPONENTS, _FOLDS = 20_000, 5
-#: The most frequent classes of a target whose scores are kept.
-_CLASSES = 8
+#: Rows from which principal components and shared scores are computed.
+_ROWS_OF_COMPONENTS = 20_000
+#: Rows that are encoded at once to score them.
+_PIECE = 65_536
+#: Default weights of ranks by known targets and by shared scores.
+TARGET_WEIGHT, SHARED_WEIGHT = 1000.0, 4.0
 #: Points of a grid of ranks, and coordinates that represent a rank.
 _RANK_GRID, _RANK_COORDINATES = 65, 10
 
@@ -75,55 +84,72 @@ def _reduced(points: Points) -> Points:
     return np.asarray((points - middle) @ vectors[:, -_COMPONENTS:], dtype=np.float32)
 
 
+def shared_scores_of(batch: Batch, groups: Ints) -> Floats:
+    """Scores of what the columns have in common within groups, (rows, scores); none for images."""
+    if isinstance(batch, Images):
+        return np.zeros((len(batch), 0))
+    schema = Schema.infer(batch)
+    codec = codec_for(schema, "most_frequent")
+    some = np.arange(0, len(batch), -(-len(batch) // _ROWS_OF_COMPONENTS))
+    directions = shared_scores(_rows(codec.encode_rows(batch.take(some).content).x, groups[some]), schema.layout)
+    pieces = np.array_split(np.arange(len(batch)), -(-len(batch) // _PIECE))
+    return np.concatenate([(codec.encode_rows(batch.take(piece).content).x @ directions.T).double().numpy()
+                           for piece in pieces])  # fmt: skip
+
+
+def shared_scores_in(layout: Layout, x: Tensor, groups: Ints) -> Floats:
+    """The same for encoded rows."""
+    return np.asarray((x @ shared_scores(_rows(x, groups), layout).T).double().numpy())
+
+
+def _rows(x: Tensor, groups: Ints) -> Rows:
+    codes = torch.from_numpy(np.unique(groups, return_inverse=True)[1])
+    return Rows(x, torch.nn.functional.one_hot(codes), (codes,))
+
+
 def target_points(target: pa.ChunkedArray, points: Points, groups: Ints, parts: Ints, seed: int) -> Points:
     """Ranks of the predicted target among the rows of the same group and part, in (0, 1): one column per class, or one.
 
-    Predictions are cross-fitted: they come from models that have not seen the row's own label. Rows with a missing
-    label are predicted by all of these models. An exchange between rows of equal rank keeps what the record says of the
-    target, relative to its group.
+    Predictions are cross-fitted. Rows with a missing label are predicted by the models of all folds.
     """
     known = np.flatnonzero(~missing_mask(target))
-    features = np.column_stack([points, np.eye(int(groups.max()) + 1, dtype=np.float32)[groups]])
-    scores = _cross_fitted(target, known, features, seed)
-    ranks = np.empty_like(scores, dtype=np.float32)
-    for part in np.unique(parts):
-        for group in np.unique(groups):
-            rows = np.flatnonzero((parts == part) & (groups == group))
-            for column in range(scores.shape[1]):
-                order = rows[np.argsort(scores[rows, column], kind="stable")]
-                ranks[order, column] = (np.arange(len(order)) + 0.5) / max(len(order), 1)
-    return ranks
-
-
-def _cross_fitted(target: pa.ChunkedArray, known: Ints, features: Points, seed: int) -> Floats:
-    import lightgbm
-    from sklearn.model_selection import KFold
-
     values = target.take(pa.array(known)).to_numpy(zero_copy_only=False)
-    settings: dict[str, Any] = {
-        "n_estimators": 200,
-        "learning_rate": 0.08,
-        "verbose": -1,
-        "n_jobs": 0,  # what OMP_NUM_THREADS says
-        "random_state": seed % 2**31,
-    }
-    classes = is_class(target)
-    if classes:
-        labels, codes, counts = np.unique(values.astype(str), return_inverse=True, return_counts=True)
-        codes = np.where(counts[codes] >= _FOLDS, codes, counts.argmax())  # every fold must know every class
-        shown = np.argsort(-counts, kind="stable")[: 1 if len(labels) == 2 else _CLASSES]
-    scores = np.zeros((len(features), len(shown) if classes else 1))
-    times = np.zeros(len(features))
-    unknown = np.setdiff1d(np.arange(len(features)), known)
-    for fitted, held in KFold(_FOLDS, shuffle=True, random_state=seed % 2**31).split(known):
-        rows = np.concatenate([known[held], unknown])
-        if classes:
-            model = lightgbm.LGBMClassifier(**settings).fit(features[known[fitted]], codes[fitted])
-            found = np.zeros((len(rows), len(labels)))
-            found[:, model.classes_] = model.predict_proba(features[rows])
-            scores[rows] += found[:, shown]
-        else:
-            model = lightgbm.LGBMRegressor(**settings).fit(features[known[fitted]], values[fitted].astype(np.float64))
-            scores[rows, 0] += model.predict(features[rows])
-        times[rows] += 1
-    return np.asarray(scores / times[:, None])
+    if is_class(target):
+        values = np.unique(values.astype(str), return_inverse=True)[1]
+    features = np.column_stack([points, np.eye(int(groups.max()) + 1, dtype=np.float32)[groups]])
+    scores = task_scores(values.astype(np.int64 if is_class(target) else np.float64), features, seed, known=known)
+    return np.asarray(ranks_within(scores, _combined(groups, parts)), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What matchings keep besides closeness: each row's rank, within its group and part, by known targets or, if there
+    are none, by what the columns have in common.
+
+    target_weight: what the whole range of a rank costs, in units of the distortion. shared_weight: relative to
+    closeness.
+    """
+
+    targets: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
+    target_weight: float = TARGET_WEIGHT
+    shared_weight: float = SHARED_WEIGHT
+    seed: int = 0
+
+    def coordinates(
+        self, points: Points, groups: Ints, parts: Ints, shared: Callable[[], Floats], chosen: Ints | None = None
+    ) -> Points:
+        """Coordinates to be added to points: (rows, coordinates). shared: scores of what the columns have in common.
+        chosen: which of the targets' rows these are.
+        """
+        found: list[NDArray[Any]] = []
+        for column in self.targets.values():
+            values = column if chosen is None else column.take(pa.array(chosen))
+            found.append(math.sqrt(self.target_weight) * target_points(values, points, groups, parts, self.seed))
+        if not self.targets and self.shared_weight:
+            found.append(score_standing(shared(), _combined(groups, parts), self.shared_weight))
+        return np.column_stack([np.zeros((len(points), 0)), *found]).astype(np.float32)
+
+
+def _combined(groups: Ints, parts: Ints) -> Ints:
+    """A number for each combination of group and part."""
+    return np.asarray(parts * (int(groups.max()) + 1) + groups)

@@ -17,7 +17,7 @@ Large tables are divided into random chunks with the same shares of all groups. 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from typing import Any
 
@@ -43,8 +43,7 @@ from fairveil.matching.blocks import (
     variation_bound,
 )
 from fairveil.matching.levels import find_levels, small_codes
-from fairveil.matching.pairs import Points
-from fairveil.matching.points import rank_points
+from fairveil.matching.points import Kept, rank_points, shared_scores_in
 from fairveil.matching.shares import Floats, Ints, shuffled
 from fairveil.objectives.distortion import Distortion, make_distortion
 from fairveil.objectives.released import ReleasedBatch
@@ -90,18 +89,14 @@ class Published:
         return float(self.distortion.sum())
 
 
-#: Coordinates that keep known targets, from points, groups and the rows of a chunk: (rows, coordinates).
-TargetPoints = Callable[[Points, Ints, Ints], Points]
-
-
 def publish(
     table: pa.Table, schema: Schema, people: People, *, certified: float | None, budget: float | None,
-    source: ByteSource, target_points: TargetPoints | None = None, step: Callable[[str], None] = lambda note: None,
+    source: ByteSource, kept: Kept | None = None, step: Callable[[str], None] = lambda note: None,
 ) -> Published:  # fmt: skip
     """Exchange values within blocks; raises BudgetNotMet if the budget cannot be kept together with `certified`."""
     refuse_exact_numbers(schema)
     run = _Run(table, schema, people, source)
-    blocks = _formed(run, certified, target_points, step)
+    blocks = _formed(run, certified, kept or Kept(), step)
     moves = np.ones(len(blocks.costs), dtype=bool)
     if budget is None:
         return _checked(_drawn(run, blocks, moves, step), certified, None)
@@ -190,9 +185,7 @@ class _Run:
         return self.codec.encode_rows(table.select([column.name for column in self.schema.seen]))
 
 
-def _formed(
-    run: _Run, certified: float | None, target_points: TargetPoints | None, step: Callable[[str], None]
-) -> _Blocks:
+def _formed(run: _Run, certified: float | None, kept: Kept, step: Callable[[str], None]) -> _Blocks:
     people, of_row = run.people, np.full(len(run.people.groups), -1, dtype=np.int64)
     chunks, costs, levels = [], [], None
     first = 0
@@ -201,11 +194,11 @@ def _formed(
         encoded = run.encoded(run.taken(rows))
         if levels is None:
             levels = find_levels(run.schema, _codes(run.layout, encoded))
-        points, kept = rank_points(run.layout, encoded.x)
-        placed = [points, kept]
-        if target_points is not None:
-            placed.append(target_points(points, people.groups[rows], rows))
-        block = form_blocks(np.hstack(placed), people.groups[rows], count, run.source)
+        points, unchanged = rank_points(run.layout, encoded.x)
+        groups = people.groups[rows]
+        scores = partial(shared_scores_in, run.layout, encoded.x, groups)
+        standing = kept.coordinates(points, groups, np.zeros_like(groups), scores, rows)
+        block = form_blocks(np.hstack([points, unchanged, standing]), groups, count, run.source)
         of_row[rows] = first + block
         costs.append(spread_of(points, block, count))
         chunks.append(_Chunk(rows, part, first, count))

@@ -5,8 +5,8 @@ is released with exactly the reference's distribution, at the minimum mean cost 
 the other). No adversary is needed for this. If all rows are the reference, a row of group s stays with probability p_s,
 its group's share of all rows, and is otherwise released as its partner, a row of the other groups.
 
-Matchings are exact on a thousand rows at a time. Subsets of rows are slightly farther apart than the complete groups,
-so the cost is slightly above that of the groups themselves.
+Matchings are exact on a few thousand rows at a time. Subsets of rows are slightly farther apart than the complete
+groups, so the cost is slightly above that of the groups themselves.
 """
 
 import math
@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 
 #: cost(sources, targets): the cost of releasing each target row in place of each source row, for two lists of row
 #: indices: (sources, targets).
@@ -55,19 +56,23 @@ def couple(
     passes: int = 1,
     reference: int | str | None = "cheapest",
     numbers: np.ndarray | None = None,
+    standing: np.ndarray | None = None,
 ) -> Coupling:
     """Match every class with the reference, `size` rows at a time, in several passes over random subsets of the rows.
 
     numbers: indices of the rows to match, if some count more than once; by default every row once.
     reference: a class; None for all rows together; "cheapest": whichever of the largest classes and all rows has the
     lowest cost, compared on a sample of each class.
+    standing: (rows, coordinates); their squared distances are added to the cost of a pair when rows are matched, but
+    are not counted as cost.
     """
     if numbers is not None:
         found = couple(lambda sources, targets: cost(numbers[sources], numbers[targets]), classes[numbers], generator,
-                       size=size, passes=passes, reference=reference)  # fmt: skip
+                       size=size, passes=passes, reference=reference,
+                       standing=None if standing is None else standing[numbers])  # fmt: skip
         return replace(found, sources=numbers[found.sources], targets=numbers[found.targets])
     if isinstance(reference, str):
-        reference = _cheapest(cost, classes, generator)
+        reference = _cheapest(cost, classes, generator, standing)
     jobs = [
         _targets(part, number, classes, reference, generator)
         for _ in range(passes)
@@ -76,7 +81,7 @@ def couple(
     ]
     # The solver releases the interpreter's lock, so matchings run in parallel.
     with ThreadPoolExecutor() as pool:
-        pairs = list(pool.map(lambda job: _match(cost, *job), jobs))
+        pairs = list(pool.map(lambda job: _match(cost, job[0], job[1], standing), jobs))
     sources, targets, spent = (np.concatenate([pair[i] for pair in pairs]) for i in range(3))
     if reference is None and len(np.unique(classes)) == 2:
         # Each pair serves both of its rows.
@@ -103,7 +108,9 @@ def _matched(classes: np.ndarray, reference: int | None) -> list[int]:
     return moved
 
 
-def _cheapest(cost: Cost, classes: np.ndarray, generator: np.random.Generator) -> int | None:
+def _cheapest(
+    cost: Cost, classes: np.ndarray, generator: np.random.Generator, standing: np.ndarray | None
+) -> int | None:
     counts = np.bincount(classes)
     candidates: list[int | None] = [int(c) for c in np.argsort(-counts)[:_CANDIDATES] if counts[c]]
     some = np.concatenate([generator.permutation(np.flatnonzero(classes == c))[:_TRIED] for c in range(len(counts))])
@@ -112,7 +119,7 @@ def _cheapest(cost: Cost, classes: np.ndarray, generator: np.random.Generator) -
         total = 0.0
         for number in _moved(classes, candidate):
             rows = some[classes[some] == number]
-            spent = _match(cost, *_targets(rows, number, classes, candidate, generator))[2]
+            spent = _match(cost, *_targets(rows, number, classes, candidate, generator), standing)[2]
             total += float(spent.mean()) * counts[number] * (1.0 - _stays(classes, candidate)[number])
         return total
 
@@ -141,8 +148,11 @@ def _targets(
     return sources, generator.choice(pool, len(sources), replace=len(sources) > len(pool))
 
 
-def _match(cost: Cost, sources: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pairs with the lowest total cost, and the cost of each."""
+def _match(
+    cost: Cost, sources: np.ndarray, targets: np.ndarray, standing: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pairs with the lowest total cost, and the cost of each, in which the standing is not counted."""
     prices = cost(sources, targets)
-    row, column = linear_sum_assignment(prices)
+    total = prices if standing is None else prices + cdist(standing[sources], standing[targets], "sqeuclidean")
+    row, column = linear_sum_assignment(total)
     return sources[row], targets[column], prices[row, column]

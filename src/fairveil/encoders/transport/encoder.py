@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fairveil._utils.errors import InputError, must_be
 from fairveil._utils.randomness import RandomSource
 from fairveil.data.layout import Layout
-from fairveil.encoders.architecture import Architecture, Signature, check_sizes
+from fairveil.encoders.architecture import Architecture, Signature, check_sizes, check_weights
 from fairveil.encoders.base import Encoder
 from fairveil.encoders.heads import Noise, SampledHead, draw_noise
 from fairveil.encoders.layers import BatchedLinear, BatchedMLP, initialise
@@ -63,6 +63,12 @@ class Transport(Architecture):
         How often all rows of the moving groups are matched.
     matched_rows : int
         Number of rows matched at a time.
+    shared_weight : float
+        Matchings keep rows close, and also each row's rank, within its group, by what the columns have in common: a
+        task that nobody named is likely to depend on it. The weight is relative to closeness; 0: only closeness.
+    task_weight : float
+        With the estimator's `target_weight`, matchings keep each row's rank by a cross-fitted prediction of the known
+        tasks instead. The weight is what the whole range of that rank costs, in units of the distortion.
 
     Examples
     --------
@@ -87,13 +93,16 @@ class Transport(Architecture):
     toward: str = "population"
     levels: int = 2
     hidden: tuple[int, ...] = (128, 128)
-    matchings: int = 8
-    matched_rows: int = 1000
+    matchings: int = 4
+    matched_rows: int = 2500
+    shared_weight: float = 4.0
+    task_weight: float = 300.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.toward, str):
             raise InputError(must_be("Transport", "toward", f"{_TOWARD} as text", self.toward))
         check_sizes(self, levels=1, hidden=1, matchings=1, matched_rows=2)
+        check_weights(self, "shared_weight", "task_weight")
 
     def reference(self, signature: Signature) -> int | str | None:
         """What `couple` calls the reference: a class of S, None for all rows, or "cheapest"."""

@@ -16,6 +16,7 @@ from fairveil._utils.progress import progress
 from fairveil._utils.randomness import seen_slots
 from fairveil._utils.schedules import half_cosine
 from fairveil.data.rows import Rows
+from fairveil.encoders.standing import shared_standing, task_standing
 from fairveil.encoders.transport.coupling import Coupling, couple
 from fairveil.encoders.warm_start import WarmStart
 from fairveil.objectives import Distortion
@@ -41,12 +42,14 @@ _TINY = 1e-12
 def warm_start(encoder: "TransportEncoder", start: WarmStart) -> None:
     """Match, train, and open the gates as far as each budget allows on average."""
     generator = start.seeds.child("matching").numpy()
-    pairs = _coupled(encoder, start, start.train, generator, encoder.architecture.matchings,
+    of_train, of_validation = _standings(encoder, start)
+    pairs = _coupled(encoder, start, start.train, of_train, generator, encoder.architecture.matchings,
                      encoder.architecture.reference(encoder.signature))  # fmt: skip
     training = unseen = _Pairs(start.train, pairs)
     if _has_pairs(start.validation, pairs.reference):
         # Matched in one part, and mostly few: these pairs are used only for early stopping.
-        found = _coupled(encoder, start, start.validation, generator, 1, pairs.reference, show_progress=False)
+        found = _coupled(encoder, start, start.validation, of_validation, generator, 1, pairs.reference,
+                         show_progress=False)  # fmt: skip
         unseen = _Pairs(start.validation, found)
     with torch.no_grad():
         # To a thousandth: the shares of the groups become part of the file, and exact ones would tell counts of rows.
@@ -62,10 +65,23 @@ def _has_pairs(rows: Rows, reference: int | None) -> bool:
     return len(present) > 1 and (reference is None or reference in present)
 
 
+def _standings(encoder: "TransportEncoder", start: WarmStart) -> list[np.ndarray | None]:
+    """What the matchings of the training and of the validation rows keep; None for nothing."""
+    settings, rows = encoder.architecture, start.train.joined(start.validation).to(torch.device("cpu"))
+    if rows.tasks and settings.task_weight:
+        found = task_standing(rows, settings.task_weight, start.seeds.child("standing").number())
+    elif not rows.tasks and settings.shared_weight:
+        found = shared_standing(rows, encoder.layout, settings.shared_weight)
+    else:
+        return [None, None]
+    return list(np.split(found, [len(start.train)]))
+
+
 def _coupled(
     encoder: "TransportEncoder",
     start: WarmStart,
     rows: Rows,
+    standing: np.ndarray | None,
     generator: np.random.Generator,
     passes: int,
     reference: int | str | None,
@@ -83,12 +99,12 @@ def _coupled(
     shown = start.show_progress if show_progress is None else show_progress
     with progress(1, "Matching groups", shown) as report:
         found = couple(cost, rows.secrets[0].cpu().numpy(), generator, size=encoder.architecture.matched_rows,
-                       passes=passes, reference=reference, numbers=_standing_for(rows))  # fmt: skip
+                       passes=passes, reference=reference, numbers=_repeated(rows), standing=standing)  # fmt: skip
         report(1, f"moving every row would cost {found.cost:.2f}")
     return found
 
 
-def _standing_for(rows: Rows) -> np.ndarray | None:
+def _repeated(rows: Rows) -> np.ndarray | None:
     """The indices of the rows to match, each repeated in proportion to its weight; None for each row once."""
     return None if rows.weight is None else rows.repeated().cpu().numpy()
 
