@@ -18,7 +18,7 @@ class Rows:
     of adversaries, one tensor per target (the joint value first). tasks: the targets of predictors
     (`eq:generalopt-oneApp`), if any. importance: (rows,), mean 1: how much each row counts in the adversaries' losses;
     None for equal importance. weight: (rows,), how many rows of the population each one stands for; None for equal
-    weights.
+    weights. given: (rows, values), one-hot: what adversaries know in addition to a release (Y, for equalized odds).
     """
 
     x: Tensor
@@ -27,6 +27,7 @@ class Rows:
     tasks: tuple[Tensor, ...] = ()
     importance: Tensor | None = None
     weight: Tensor | None = None
+    given: Tensor | None = None
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -83,7 +84,7 @@ class Rows:
 
     def tensors(self) -> list[Tensor]:
         """All tensors of the rows."""
-        single = (self.x, self.sensitive, self.importance, self.weight)
+        single = (self.x, self.sensitive, self.importance, self.weight, self.given)
         return [*(values for values in single if values is not None), *self.secrets, *self.tasks]
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Rows":
@@ -91,4 +92,5 @@ class Rows:
             return None if values is None else change(values)
 
         return Rows(change(self.x), changed(self.sensitive), tuple(map(change, self.secrets)),
-                    tuple(map(change, self.tasks)), changed(self.importance), changed(self.weight))  # fmt: skip
+                    tuple(map(change, self.tasks)), changed(self.importance), changed(self.weight),
+                    changed(self.given))  # fmt: skip

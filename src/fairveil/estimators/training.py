@@ -106,6 +106,7 @@ def train(
         seeds=tuple(numbers),
         training=training,
         tasks=prepared.tasks,
+        given=0 if prepared.rows.given is None else prepared.rows.given.shape[1],
     )
     outcome = play(
         problem,

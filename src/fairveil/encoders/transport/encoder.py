@@ -83,6 +83,7 @@ class Transport(Architecture):
     """
 
     name: ClassVar[str] = "transport"
+    hides_ranges: ClassVar[bool] = True
     #: The gates have few parameters and exact losses: one adversary step on fresh rows for each of their steps is
     #: enough. More steps on the same rows only make the adversary overfit. (Chosen on validation rows of UCI Adult,
     #: `benchmarks/ablation.py`.)

@@ -41,19 +41,18 @@ def couple_excess(
         order = generator.permutation(numbers)
         jobs += [(part, generator.random(2)) for part in np.array_split(order, math.ceil(len(order) / size))]
     with ThreadPoolExecutor() as pool:
-        found = [pair for pair in pool.map(lambda job: _match(cost, excess, *job, standing), jobs) if pair is not None]
+        found = [
+            pair
+            for pair in pool.map(lambda job: _match(cost, excess, job[0], job[1], standing), jobs)
+            if pair is not None
+        ]
     if not found:
         empty = np.zeros(0, dtype=np.int64)
         return Coupling(empty, empty, None, np.zeros(0), 0.0)
     above, below, spent, mass = (np.concatenate([pair[i] for pair in found]) for i in range(4))
-    moved = 2.0 * spent / (excess[above] - excess[below])
-    return Coupling(
-        np.append(above, below),
-        np.append(below, above),
-        None,
-        np.zeros(0),
-        float(moved @ mass / mass.sum() * _total(excess[numbers])),
-    )
+    moved = float((mass * 2.0 * spent / (excess[above] - excess[below])).sum() / mass.sum())
+    pairs = np.append(above, below), np.append(below, above)
+    return Coupling(*pairs, None, np.zeros(0), moved * _total(excess[numbers]))
 
 
 def _total(excess: Floats) -> float:
@@ -79,4 +78,4 @@ def _pieces(rows: NDArray[np.int64], mass: Floats, start: float) -> NDArray[np.i
     """As many pieces as rows, each row as often as its share of the mass, by systematic sampling."""
     total = np.cumsum(mass)
     at = (np.arange(len(rows)) + start) * total[-1] / len(rows)
-    return rows[np.searchsorted(total, at, side="right").clip(max=len(rows) - 1)]
+    return np.asarray(rows[np.searchsorted(total, at, side="right").clip(max=len(rows) - 1)])

@@ -188,9 +188,8 @@ class Scored(Groups):
         self.log_prior.copy_((shares / shares.sum()).round(decimals=3).clamp_min(1e-3).log().float())
         self._learn(start, grouped, train, validation)
         if not self.balanced:
-            self.centres.copy_(
-                cells_of(self.deviation(start.train.unweighted().x[:, grouped]), len(self.centres), start)
-            )
+            deviation = self.deviation(start.train.unweighted().x[:, grouped])
+            self.centres.copy_(cells_of(deviation, len(self.centres), start))
 
     def _classes_of(self, rows: Rows) -> Tensor:
         secret = rows.secrets[0]

@@ -4,7 +4,6 @@ The pairs of a matching say what to release for each row, and the mover learns t
 The game then only decides which rows are moved within each budget.
 """
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
