@@ -3,7 +3,9 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +18,7 @@ from fairveil._utils.progress import whole_job
 from fairveil.data.sensitive import describe_sensitive
 from fairveil.estimators import FairEncoder, FairFrontier
 from fairveil.workflows.points import FRONTIER_FILES, SCORING, Frontier, Judge, veil_name
+from fairveil.workflows.protocol import Data
 from fairveil.workflows.recipe import Recipe
 from fairveil.workflows.release.ledger import Ledger
 from fairveil.workflows.release.workspace import workspace
@@ -30,10 +33,10 @@ def fit_file(source: str | Path, target: str | Path, budget: float | None, recip
     refuse_overwriting({"veil": target}, recipe.files(source))
     with workspace(target, recipe.plan(source, {"budget": budget}), resume=recipe.resume) as (folder, plan):
         seed = int(plan["private"]["seed"])
-        data = open_source(source, recipe.labels).data(recipe, seed)
+        data = open_source(source, recipe.labels).data(recipe, seed, more=recipe.targets)
         encoder = FairEncoder(budget, **recipe.settings(data.schema, seed, folder / "checkpoint", recipe.held_out))
         with _resuming(source), whole_job({"Training": None}):
-            encoder.fit(data.x, sensitive_features=data.secret)
+            encoder.fit(_described(data), _truth(data, recipe), sensitive_features=data.secret)
         encoder.save(target)
         _record_fit(source, recipe, encoder, target, data.places[encoder.fitted_rows_], data.total)
     return encoder
@@ -78,7 +81,8 @@ def fit_frontier(
         learned = np.sort(learned)
         hidden = {column.name: column for column in data.schema.columns if column.role == "sensitive"}
         names = list(hidden)
-        table = data.x.select([n for n in data.x.column_names if n in data.schema.names])
+        table = _described(data)
+        known = _truth(data, replace(recipe, targets=tuple(targets)))
         columns = data.x.select(names)
         secret = describe_sensitive(columns, discrete=recipe.loss != "squared", given=hidden).labels(columns)
         judge = Judge.of(data.x, secret, learned, judged, targets, show_progress=recipe.show_progress)
@@ -90,7 +94,8 @@ def fit_frontier(
             warnings.simplefilter("ignore", BudgetWarning)
             warnings.simplefilter("ignore", CollapseWarning)
             with _resuming(source):
-                frontier.fit(table.take(pa.array(learned)))
+                rows = pa.array(learned)
+                frontier.fit(table.take(rows), None if known is None else known.take(rows))
         points = [original, *judge.releases(frontier, table, seed)]
         result = Frontier.of(Path(source).name, names, targets, points)
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,6 +107,19 @@ def fit_frontier(
                 _record_fit(source, recipe, encoder, path, fitted, data.total)
         result.write(folder)
     return result.frame()
+
+
+def _described(data: Data) -> Any:
+    """The columns of the schema: a target may be none of them."""
+    if data.schema is None:
+        return data.x
+    return data.x.select([name for name in data.x.column_names if name in data.schema.names])
+
+
+def _truth(data: Data, recipe: Recipe) -> pa.Table | None:
+    if data.schema is None and recipe.targets:
+        raise InputError("--target is for tables: images have no columns.")
+    return None if data.schema is None else recipe.truth(data.x)
 
 
 @contextmanager
