@@ -47,7 +47,8 @@ class Rows:
             for pairs in ((self.secrets, other.secrets), (self.tasks, other.tasks))
         )
         return Rows(torch.cat([self.x, other.x]), both(self.sensitive, other.sensitive), secrets, tasks,
-                    both(self.importance, other.importance), both(self.weight, other.weight))  # fmt: skip
+                    both(self.importance, other.importance), both(self.weight, other.weight),
+                    both(self.given, other.given))  # fmt: skip
 
     def draw(self, size: int, generator: torch.Generator) -> "Rows":
         """A minibatch: rows drawn with probability proportional to their weight; the result is unweighted."""

@@ -56,7 +56,9 @@ def task_standing(rows: Rows, weight: float, seed: int, mass: Array | None = Non
     counted = None if rows.weight is None else rows.weight.numpy()
     features = np.column_stack([rows.x.numpy(), np.eye(int(groups.max()) + 1, dtype=np.float32)[groups]])
     scores = [task_scores(task.numpy(), features, seed, weight=counted) for task in rows.tasks]
-    return math.sqrt(weight) * np.hstack([ranks_within(score, groups, counted if mass is None else mass) for score in scores])
+    return math.sqrt(weight) * np.hstack(
+        [ranks_within(score, groups, counted if mass is None else mass) for score in scores]
+    )
 
 
 def shared_standing(rows: Rows, layout: Layout, weight: float, mass: Array | None = None) -> Floats:

@@ -97,20 +97,47 @@ def _coupled(
 
     shown = start.show_progress if show_progress is None else show_progress
     with progress(1, "Matching groups", shown) as report:
-        groups, size, numbers = encoder.mover.groups, encoder.architecture.matched_rows, _repeated(rows)
+        groups, size = encoder.mover.groups, encoder.architecture.matched_rows
         if isinstance(groups, Scored) and groups.balanced:
             excess = groups.excesses(rows, encoder.layout.grouped)
-            found = couple_excess(cost, excess, generator, size=size, passes=passes, numbers=numbers, standing=standing)
+
+            def matched(numbers: np.ndarray) -> Coupling:
+                return couple_excess(cost, excess, generator, size=size, passes=passes, numbers=numbers,
+                                     standing=standing)  # fmt: skip
         else:
-            found = couple(cost, groups.labels(rows, encoder.layout.grouped), generator, size=size, passes=passes,
-                           reference=reference, numbers=numbers, standing=standing)  # fmt: skip
+            labels = groups.labels(rows, encoder.layout.grouped)
+
+            def matched(numbers: np.ndarray) -> Coupling:
+                return couple(cost, labels, generator, size=size, passes=passes, reference=reference, numbers=numbers,
+                              standing=standing)  # fmt: skip
+
+        found = _together([matched(part) for part in _strata(rows, groups.labels(rows, encoder.layout.grouped))])
         report(1, f"moving every row would cost {found.cost:.2f}")
     return found
 
 
-def _repeated(rows: Rows) -> np.ndarray | None:
-    """The indices of the rows to match, each repeated in proportion to its weight; None for each row once."""
-    return None if rows.weight is None else rows.repeated().cpu().numpy()
+def _strata(rows: Rows, labels: np.ndarray) -> list[np.ndarray]:
+    """The indices of the rows to match, each repeated in proportion to its weight: all of them; if adversaries know Y,
+    those of each value of Y that several groups have.
+    """
+    numbers = rows.repeated().cpu().numpy()
+    if rows.given is None:
+        return [numbers]
+    given = rows.given.argmax(dim=1).cpu().numpy()[numbers]
+    parts = [numbers[given == value] for value in np.unique(given)]
+    return [part for part in parts if len(np.unique(labels[part])) > 1]
+
+
+def _together(found: list[Coupling]) -> Coupling:
+    """The pairs of all strata. Rows stay with the probability of their group among all rows."""
+    if len(found) == 1:
+        return found[0]
+    sizes = np.array([len(each.sources) for each in found], dtype=np.float64)
+    width = max(len(each.stays) for each in found)
+    stays = np.stack([np.pad(each.stays, (0, width - len(each.stays))) for each in found])
+    sources, targets = (np.concatenate([getattr(each, name) for each in found]) for name in ("sources", "targets"))
+    shares = sizes / sizes.sum()
+    return Coupling(sources, targets, found[0].reference, shares @ stays, float(shares @ [each.cost for each in found]))
 
 
 class _Pairs:
