@@ -7,6 +7,7 @@ from fairveil.data.layout import Layout
 from fairveil.encoders.affine_transport import AffineTransport
 from fairveil.encoders.architecture import Architecture, Signature
 from fairveil.encoders.feedforward import FeedForward
+from fairveil.encoders.matrix import Matrix
 from fairveil.encoders.pixels import NoisyAutoencoder
 from fairveil.encoders.transport import Transport
 from fairveil.objectives import Distortion
@@ -35,14 +36,21 @@ class Choice:
     reason: str
 
 
-def choose_architecture(signature: Signature, distortion: Distortion, group_sizes: Sequence[int]) -> Choice:
-    """For large images and tables of many numbers, `affine_transport` if the encoder sees classes; for other large
-    images the autoencoder, if it applies; `transport` for other tables if it applies and at least two groups are not
-    small; else a dense network. group_sizes: rows of each class of S; empty if S is a number. The evidence for the rule
-    is in docs/method.md.
+def choose_architecture(
+    signature: Signature, distortion: Distortion, group_sizes: Sequence[int], *, solvable: bool = False
+) -> Choice:
+    """For a table of few combinations of categories the exact channel. For large images and tables of many numbers,
+    `affine_transport` if the encoder sees classes; for other large images the autoencoder, if it applies. For other
+    tables `transport`, if it applies and at least two groups are not small; else a dense network.
+
+    group_sizes: rows of each class of S; empty if S is a number. solvable: whether the aim is the least I(R; S),
+    without a task and without Y. The evidence for the rule is in docs/method.md.
     """
     affine, autoencoder, transport, dense = AffineTransport(), NoisyAutoencoder(), Transport(), FeedForward()
     layout = signature.layout
+    exact = Matrix(exact=True)
+    if solvable and distortion.custom is None and exact.problem(signature, distortion) is None:
+        return Choice(exact, "the table has few combinations of categories, so that the best channel can be solved")
     if layout.shape is not None:
         if layout.width <= _MOST_DENSE:
             return Choice(dense, "images of few values")

@@ -63,7 +63,7 @@ from fairveil.estimators.inputs import (
     split_sensitive,
 )
 from fairveil.estimators.training import Settings, Trained, held_out_rows, train
-from fairveil.objectives import Constraint, Loss, make_distortion, make_loss
+from fairveil.objectives import Constraint, LogLoss, Loss, make_distortion, make_loss
 from fairveil.objectives.bounds import Bounds
 from fairveil.objectives.distortion import RowDistortion
 from fairveil.training import History, Training
@@ -310,7 +310,8 @@ class FairEncoder(TableTransformer):
         signature = Signature(layout, self.release, seen, sensitive.discrete, sensitive.names())
         self.architecture_reason_ = "chosen by the caller"
         if architecture is None:
-            choice = choose_architecture(signature, distortion, _group_sizes(prepared))
+            solvable = make_loss(self.loss) == LogLoss() and not prepared.tasks and prepared.rows.given is None
+            choice = choose_architecture(signature, distortion, _group_sizes(prepared), solvable=solvable)
             architecture, self.architecture_reason_ = choice.architecture, choice.reason
             say(f"Encoder: {architecture.name}, because {choice.reason}.", settings.show_progress)
         check_architecture(architecture, signature, distortion)
