@@ -45,6 +45,8 @@ class Options:
     budgets: Sequence[float] = ()
     rows: int | None = None
     architecture: str = "auto"
+    target_weight: float = 0.05
+    known: Sequence[str] = ("salary", "long hours", "salary & long hours", "blind")
 
     def or_else(self, *budgets: float) -> list[float]:
         return list(self.budgets or budgets)
@@ -166,7 +168,7 @@ def attackers() -> dict[str, Any]:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    network = MLPRegressor((64, 32), early_stopping=True, max_iter=30, random_state=0)
+    network = MLPRegressor(hidden_layer_sizes=(64, 32), early_stopping=True, max_iter=30, random_state=0)
     return {"trees": trees("number"), "linear": make_pipeline(StandardScaler(), Ridge(10.0)),
             "network": make_pipeline(StandardScaler(), network)}  # fmt: skip
 
@@ -234,25 +236,27 @@ def two_tasks(split: Split) -> Split:
 def tasks(options: Options) -> None:
     train, test = (two_tasks(split) for split in load_adult("I"))
     rows = []
-    for sees in (True, False):
-        for known in (["salary"], ["long hours"], ["salary", "long hours"]) if sees else (["salary"],):
-            setting = Setting(train, test, options.or_else(*((2.0, 2.4) if sees else (2.0, 2.6))),
-                              {"sees_sensitive": sees, "target_weight": 1.0, "architecture": options.architecture},
-                              y=lambda split, names=known: pd.DataFrame({n: split.targets[n] for n in names}),
-                              measure=hidden_classes, tags={"sees S": sees, "known": " & ".join(known)})  # fmt: skip
-            for seed in options.seeds:
-                rows += run(setting, seed, options.rows)
-    show("Known tasks", rows, ("sees S", "known", "budget"))
+    for known in options.known:
+        sees, names = known != "blind", ["salary"] if known == "blind" else known.split(" & ")
+        parameters = {"sees_sensitive": sees, "target_weight": options.target_weight,
+                      "architecture": options.architecture}  # fmt: skip
+        setting = Setting(train, test, options.or_else(1.6, 2.0, 2.4), parameters,
+                          y=lambda split, names=names: pd.DataFrame({name: split.targets[name] for name in names}),
+                          measure=hidden_classes, tags={"known": known})  # fmt: skip
+        for seed in options.seeds:
+            rows += run(setting, seed, options.rows)
+    show("Known tasks", rows, ("known", "budget"))
 
 
 def odds(options: Options) -> None:
     train, test = load_adult("I")
     rows = []
     for sees in (True, False):
-        setting = Setting(train, test, options.or_else(0.6, 1.0, 1.4),
-                          {"sees_sensitive": sees, "fairness": "equalized_odds", "target_weight": 1.0,
-                           "architecture": options.architecture},
-                          y=lambda split: split.targets["salary"], measure=hidden_classes, tags={"sees S": sees})  # fmt: skip
+        parameters = {"sees_sensitive": sees, "fairness": "equalized_odds", "architecture": options.architecture,
+                      "target_weight": options.target_weight}  # fmt: skip
+        setting = Setting(train, test, options.or_else(0.6, 1.0, 1.4), parameters,
+                          y=lambda split: split.targets["salary"], measure=hidden_classes,
+                          tags={"sees S": sees})  # fmt: skip
         for seed in options.seeds:
             rows += run(setting, seed, options.rows)
     show("Equalized odds", rows, ("sees S", "budget"))
@@ -289,12 +293,13 @@ def tables(options: Options) -> None:
     rows = []
     for file, sensitive, task, drop in SIX:
         train, test = public(file, sensitive, task, drop)
+        tags = {"S": f"{file.split('-')[0].split('_')[0]} {sensitive}"}
         for name in ("transport", "feedforward"):
-            setting = Setting(train, test, options.or_else(1.5), {"sees_sensitive": True, "architecture": name},
-                              measure=hidden_classes, tags={"S": f"{file.split('-')[0].split('_')[0]} {sensitive}"})  # fmt: skip
+            parameters = {"sees_sensitive": True, "architecture": name}
+            setting = Setting(train, test, options.or_else(1.5), parameters, measure=hidden_classes, tags=tags)
             for seed in options.seeds:
-                rows += [{("AUC" if k == f"{sensitive} AUC" else k): v for k, v in row.items()}
-                         for row in run(setting, seed, options.rows)]  # fmt: skip
+                found = run(setting, seed, options.rows)
+                rows += [{key.replace(f"{sensitive} ", ""): value for key, value in row.items()} for row in found]
     frame = pd.DataFrame(rows)
     print(frame.pivot_table(index=["S", "budget"], columns="encoder", values=["AUC", "task", "fit s"]).round(3))
 
@@ -308,6 +313,9 @@ if __name__ == "__main__":
     parser.add_argument("--budgets", type=float, nargs="+", default=[])
     parser.add_argument("--rows", type=int)
     parser.add_argument("--architecture", default="auto")
+    parser.add_argument("--target-weight", type=float, default=Options.target_weight)
+    parser.add_argument("--known", nargs="+", default=Options.known)
     given = parser.parse_args()
+    options = Options(given.seeds, given.budgets, given.rows, given.architecture, given.target_weight, given.known)
     for name in given.parts or list(PARTS):
-        PARTS[name](Options(given.seeds, given.budgets, given.rows, given.architecture))
+        PARTS[name](options)
