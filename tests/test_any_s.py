@@ -31,7 +31,7 @@ def test_small_problems_reach_the_exact_optimum(cells, classes, sees):
     S = pd.Series(np.array(list("vwxyz"))[s], name="s")
     encoder = FairEncoder(0.25, sees_sensitive=sees, verbose=False, random_state=0).fit(X, sensitive_features=S)
     assert encoder.architecture_.name == "matrix"
-    cell = encoder.veil_.encoder.cell_of(encoder.veil_.codec.encode_rows(fv_table(X)).x).numpy()
+    cell = encoder.veil_.encoder.cell_of(encoder.veil_.codec.encode_rows(as_arrow(X)).x).numpy()
     channel = encoder.veil_.encoder.channel()[0].detach().numpy().astype(np.float64)
     channel = np.broadcast_to(channel, (classes, cells, cells))
     measured = np.zeros((classes, cells))
@@ -49,7 +49,7 @@ def test_small_problems_reach_the_exact_optimum(cells, classes, sees):
     assert found < 0.8 * original
 
 
-def fv_table(frame: pd.DataFrame):
+def as_arrow(frame: pd.DataFrame):
     from fairveil.data.frames import read_table
 
     return read_table(frame).arrow
@@ -67,7 +67,7 @@ def told(rows: int = 4000, seed: int = 0) -> tuple[pd.DataFrame, pd.Series, np.n
 
 def test_transport_hides_what_x_tells_of_an_s_that_it_does_not_see():
     X, S, _ = told()
-    training = Training(steps=150, batch_size=256, pretraining_steps=150, rounds=5)
+    training = Training(steps=100, batch_size=256, pretraining_steps=150, rounds=4)
     encoder = FairEncoder(0.8, architecture=Transport(hidden=(32,), matchings=2, matched_rows=500), training=training,
                           verbose=False, random_state=0).fit(X, sensitive_features=S)  # fmt: skip
     assert not encoder.veil_.sees_sensitive
@@ -111,12 +111,12 @@ def test_a_group_of_twenty_rows_is_named_and_moved():
 @pytest.mark.parametrize("sees", [True, False])
 def test_a_number_is_hidden_in_its_ranges_and_not_only_in_its_mean(sees):
     generator = np.random.default_rng(0)
-    age = generator.normal(size=3000)
+    age = generator.normal(size=2000)
     # The mean of age is the same for all x: only the spread shows.
-    X = pd.DataFrame({"x": np.where(np.abs(age) > 0.8, "far", "near"), "n": generator.choice(list("pqrstu"), 3000)})
-    encoder = FairEncoder(0.8, architecture=Transport(hidden=(16,), matchings=2, matched_rows=500, cells=4),
+    X = pd.DataFrame({"x": np.where(np.abs(age) > 0.8, "far", "near"), "n": generator.choice(list("pqrs"), 2000)})
+    encoder = FairEncoder(1.2, architecture=Transport(hidden=(16,), matchings=2, matched_rows=500, cells=4),
                           sees_sensitive=sees, loss="squared", verbose=False, random_state=0,
-                          training=Training(steps=150, batch_size=256, pretraining_steps=100, rounds=5))  # fmt: skip
+                          training=Training(steps=60, batch_size=256, pretraining_steps=500, rounds=4))  # fmt: skip
     S = pd.Series(age, name="age")
     encoder.fit(X, sensitive_features=S)
     released = encoder.transform(X, sensitive_features=S if sees else None)
@@ -128,14 +128,14 @@ def test_a_number_is_hidden_in_its_ranges_and_not_only_in_its_mean(sees):
 
 def test_equalized_odds_keeps_what_the_truth_says_of_s():
     generator = np.random.default_rng(0)
-    rows = 4000
+    rows = 3000
     y = generator.integers(0, 2, rows)
     sex = np.where(generator.random(rows) < np.where(y == 1, 0.8, 0.4), "m", "f")
     X = pd.DataFrame({"good": np.where(generator.random(rows) < 0.9, y, 1 - y).astype(str),  # tells y, and S through it
                       "bias": np.where(generator.random(rows) < 0.8, sex, "f"),  # tells S beyond y
                       "n": generator.choice(list("pqrstuvw"), rows)})  # fmt: skip
     S = pd.Series(sex, name="sex")
-    training = Training(steps=250, batch_size=256, pretraining_steps=100, rounds=5)
+    training = Training(steps=120, batch_size=256, pretraining_steps=300, rounds=4)
     gaps = {}
     for fairness in ("demographic_parity", "equalized_odds"):
         encoder = FairEncoder(0.5, architecture=Transport(hidden=(16,), matchings=2, matched_rows=500),
