@@ -1,15 +1,18 @@
 """Transport where S is not seen: what exchanges of the excess hide and cost, against exact solutions."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import linprog
 
+from fairveil._utils.randomness import Seeds
 from fairveil.data.frames import read_table
 from fairveil.data.schema import Schema
 from fairveil.encoders import Signature, Transport, build_encoder
 from fairveil.encoders.transport.excess import couple_excess
-from fairveil.encoders.transport.groups import CellsOfNumbers, Groups, Scored, make_groups, nearest
+from fairveil.encoders.transport.groups import CellsOfNumbers, Groups, Scored, cells_of, make_groups, nearest
 from helpers import people
 
 
@@ -117,3 +120,13 @@ def test_groups_follow_from_what_the_encoder_sees():
     assert several.classes == 3
     points = torch.tensor([[0.0], [0.9], [2.2]])
     assert nearest(points, torch.tensor([[0.0], [1.0], [2.0]])).argmax(dim=1).tolist() == [0, 1, 2]
+
+
+def test_ranges_of_a_number_hold_about_equally_many_rows_whatever_its_tails():
+    generator = np.random.default_rng(0)
+    start = SimpleNamespace(seeds=Seeds(0))
+    for values in (generator.normal(size=4000), generator.exponential(size=4000)):
+        points = torch.from_numpy(values).float()[:, None]
+        shares = nearest(points, cells_of(points, 8, start)).mean(dim=0)
+        assert float(shares.min()) > 0.08
+        assert float(shares.max()) < 0.18
