@@ -67,7 +67,7 @@ def told(rows: int = 4000, seed: int = 0) -> tuple[pd.DataFrame, pd.Series, np.n
 
 def test_transport_hides_what_x_tells_of_an_s_that_it_does_not_see():
     X, S, _ = told()
-    training = Training(steps=100, batch_size=256, pretraining_steps=150, rounds=4)
+    training = Training(steps=80, batch_size=256, pretraining_steps=150, rounds=3)
     encoder = FairEncoder(0.8, architecture=Transport(hidden=(32,), matchings=2, matched_rows=500), training=training,
                           verbose=False, random_state=0).fit(X, sensitive_features=S)  # fmt: skip
     assert not encoder.veil_.sees_sensitive
@@ -116,7 +116,7 @@ def test_a_number_is_hidden_in_its_ranges_and_not_only_in_its_mean(sees):
     X = pd.DataFrame({"x": np.where(np.abs(age) > 0.8, "far", "near"), "n": generator.choice(list("pqrs"), 2000)})
     encoder = FairEncoder(1.2, architecture=Transport(hidden=(16,), matchings=2, matched_rows=500, cells=4),
                           sees_sensitive=sees, loss="squared", verbose=False, random_state=0,
-                          training=Training(steps=60, batch_size=256, pretraining_steps=500, rounds=4))  # fmt: skip
+                          training=Training(steps=30, batch_size=256, pretraining_steps=200, rounds=3))  # fmt: skip
     S = pd.Series(age, name="age")
     encoder.fit(X, sensitive_features=S)
     released = encoder.transform(X, sensitive_features=S if sees else None)
@@ -126,27 +126,29 @@ def test_a_number_is_hidden_in_its_ranges_and_not_only_in_its_mean(sees):
     assert abs(spread["far"] - spread["near"]) < 0.35
 
 
-def test_equalized_odds_keeps_what_the_truth_says_of_s():
+def test_equalized_odds_hides_s_among_rows_of_equal_truth_only():
     generator = np.random.default_rng(0)
-    rows = 3000
+    rows = 2500
     y = generator.integers(0, 2, rows)
     sex = np.where(generator.random(rows) < np.where(y == 1, 0.8, 0.4), "m", "f")
     X = pd.DataFrame({"good": np.where(generator.random(rows) < 0.9, y, 1 - y).astype(str),  # tells y, and S through it
                       "bias": np.where(generator.random(rows) < 0.8, sex, "f"),  # tells S beyond y
                       "n": generator.choice(list("pqrstuvw"), rows)})  # fmt: skip
     S = pd.Series(sex, name="sex")
-    training = Training(steps=120, batch_size=256, pretraining_steps=300, rounds=4)
-    gaps = {}
-    for fairness in ("demographic_parity", "equalized_odds"):
-        encoder = FairEncoder(0.5, architecture=Transport(hidden=(16,), matchings=2, matched_rows=500),
-                              fairness=fairness, sees_sensitive=True, training=training, verbose=False,
-                              random_state=0).fit(X, y, sensitive_features=S)  # fmt: skip
-        released = encoder.transform(X, sensitive_features=S)
-        table = pd.DataFrame({"y": y, "sex": sex, "bias": released["bias"], "kept": released["good"] == X["good"]})
-        share = table.assign(m=table["bias"] == "m").groupby(["y", "sex"])["m"].mean().unstack()
-        gaps[fairness] = (share["m"] - share["f"]).abs().sum(), table["kept"].mean()
-    assert gaps["equalized_odds"][0] < 0.15  # 1.6 before
-    assert gaps["equalized_odds"][1] > gaps["demographic_parity"][1]  # what the truth says need not be hidden
+    encoder = FairEncoder(0.8, architecture=Transport(hidden=(16,), matchings=2, matched_rows=500),
+                          fairness="equalized_odds", sees_sensitive=True, verbose=False, random_state=0,
+                          training=Training(steps=80, batch_size=256, pretraining_steps=200, rounds=3))  # fmt: skip
+    released = encoder.fit(X, y, sensitive_features=S).transform(X, sensitive_features=S)
+
+    def told(column: str, table: pd.DataFrame, value: str) -> float:
+        """The gaps between the sexes in the share of a value, summed over y."""
+        share = (table[column] == value).groupby([y, sex]).mean().unstack()
+        return float((share["m"] - share["f"]).abs().sum())
+
+    assert told("bias", X, "m") > 1.5
+    assert told("bias", released, "m") < 0.25
+    # What the truth says of S stays: this column told nothing beyond it.
+    assert (released["good"] == X["good"]).mean() > 0.9
 
 
 def test_equalized_odds_needs_the_truth_of_every_row():
