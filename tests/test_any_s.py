@@ -114,9 +114,9 @@ def test_a_number_is_hidden_in_its_ranges_and_not_only_in_its_mean(sees):
     age = generator.normal(size=2000)
     # The mean of age is the same for all x: only the spread shows.
     X = pd.DataFrame({"x": np.where(np.abs(age) > 0.8, "far", "near"), "n": generator.choice(list("pqrs"), 2000)})
-    encoder = FairEncoder(1.2, architecture=Transport(hidden=(16,), matchings=2, matched_rows=500, cells=4),
+    encoder = FairEncoder(1.2, architecture=Transport(hidden=(32,), matchings=2, matched_rows=500, cells=4),
                           sees_sensitive=sees, loss="squared", verbose=False, random_state=0,
-                          training=Training(steps=30, batch_size=256, pretraining_steps=200, rounds=3))  # fmt: skip
+                          training=Training(steps=60, batch_size=256, pretraining_steps=400, rounds=3))  # fmt: skip
     S = pd.Series(age, name="age")
     encoder.fit(X, sensitive_features=S)
     released = encoder.transform(X, sensitive_features=S if sees else None)
