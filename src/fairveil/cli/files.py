@@ -15,44 +15,31 @@ from fairveil import workflows
 from fairveil._utils.atomic import sha256_of, write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.cli.app import Address, Engine, Json, Quiet, app, printable, show_json
+from fairveil.cli.options import (
+    Architecture,
+    Blind,
+    Cells,
+    Fairness,
+    HeldOut,
+    Known,
+    Labels,
+    Loss,
+    Person,
+    Resume,
+    Rows,
+    SchemaFile,
+    Seed,
+    Sensitive,
+    Signature,
+    Steps,
+    Targets,
+    TargetWeight,
+)
 from fairveil.veil.signing import check_signature
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Sensitive = Annotated[
-    list[str] | None,
-    typer.Option("--sensitive", "-s", help="A column to hide, or several separated by commas; may be repeated."),
-]
-SchemaFile = Annotated[Path | None, typer.Option("--schema", help="A schema as inspect writes it (YAML or JSON).")]
-Labels = Annotated[Path | None, typer.Option(help="For a folder of images: a table with 'file' and other columns.")]
-Architecture = Annotated[
-    str,
-    typer.Option(help="auto, transport, feedforward, partition, matrix, gaussian, transposed_conv, noisy_autoencoder."),
-]
-Loss = Annotated[
-    str, typer.Option(help="The adversary's loss: log, zero_one or squared, which hides numbers as such, not ranges.")
-]
-Cells = Annotated[int | None, typer.Option(help="Number of records, for --architecture matrix or partition.")]
-Blind = Annotated[bool, typer.Option("--blind", help="The encoder does not see S, in fit or in release.")]
-Steps = Annotated[int | None, typer.Option(min=1, help="Training steps; fewer are faster and leak more.")]
-Rows = Annotated[
-    int | None, typer.Option(min=100, help="Train on a sample of at most this many rows (default 200,000).")
-]
-HeldOut = Annotated[
-    float,
-    typer.Option("--held-out", min=0.01, max=0.8, help="Share of rows that no encoder sees: audits learn from them."),
-]
-Seed = Annotated[int | None, typer.Option(min=0, help="Seed for training (never for a release).")]
-Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")]
-Signature = Annotated[
-    Path | None, typer.Option(help="Use the veil only if the owner of this public key signed it (see sign).")
-]
-Person = Annotated[str | None, typer.Option(help="A column that identifies people, if they have several rows.")]
-Known = Annotated[
-    list[str] | None,
-    typer.Option(help="A column that an attacker knows of a person, for presence and absence; may be repeated."),
-]
 console = Console(width=None if Console().is_terminal else 120)
 
 
@@ -106,6 +93,9 @@ def fit(
     architecture: Architecture = "auto",
     cells: Cells = None,
     blind: Blind = False,
+    target: Targets = None,
+    target_weight: TargetWeight = None,
+    fairness: Fairness = "demographic_parity",
     steps: Steps = None,
     rows: Rows = None,
     held_out: HeldOut = 0.3,
@@ -138,7 +128,8 @@ def fit(
         resume,
         quiet,
     )
-    recipe = replace(recipe, certified=certified)
+    weight = target_weight if target_weight is not None else float(bool(target) and fairness == "demographic_parity")
+    recipe = replace(recipe, certified=certified, targets=tuple(target or ()), target_weight=weight, fairness=fairness)
     encoder = workflows.fit_file(file, output, budget, recipe, engine=engine, address=address, processes=processes)
     achieved, promised = encoder.distortion_, encoder.budget_
     certificate = None if certified is None else encoder.certificate_
@@ -177,6 +168,8 @@ def frontier(
     architecture: Architecture = "auto",
     cells: Cells = None,
     blind: Blind = False,
+    target_weight: TargetWeight = None,
+    fairness: Fairness = "demographic_parity",
     steps: Steps = None,
     rows: Rows = None,
     held_out: HeldOut = 0.3,
@@ -206,6 +199,7 @@ def frontier(
         resume,
         quiet,
     )
+    recipe = replace(recipe, target_weight=target_weight or 0.0, fairness=fairness)
     points = workflows.fit_frontier(
         file, output, parse_budgets(budgets), recipe, target or (), engine=engine, address=address
     )

@@ -10,7 +10,8 @@ from fairveil import workflows
 from fairveil._utils.atomic import refuse_overwriting, write_atomic
 from fairveil._utils.errors import InputError
 from fairveil.cli.app import Address, Engine, Json, Quiet, app, printable, show_json
-from fairveil.cli.files import Known, Labels, Person, Sensitive, Signature, console, split_names
+from fairveil.cli.files import console, split_names
+from fairveil.cli.options import Known, Labels, Person, Sensitive, Signature
 from fairveil.veil.signing import check_signature, make_key, sign_file
 
 if TYPE_CHECKING:

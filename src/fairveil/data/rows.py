@@ -18,7 +18,7 @@ class Rows:
     of adversaries, one tensor per target (the joint value first). tasks: the targets of predictors
     (`eq:generalopt-oneApp`), if any. importance: (rows,), mean 1: how much each row counts in the adversaries' losses;
     None for equal importance. weight: (rows,), how many rows of the population each one stands for; None for equal
-    weights.
+    weights. given: (rows, values), one-hot: what adversaries know in addition to a release (Y, for equalized odds).
     """
 
     x: Tensor
@@ -27,6 +27,7 @@ class Rows:
     tasks: tuple[Tensor, ...] = ()
     importance: Tensor | None = None
     weight: Tensor | None = None
+    given: Tensor | None = None
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -46,7 +47,8 @@ class Rows:
             for pairs in ((self.secrets, other.secrets), (self.tasks, other.tasks))
         )
         return Rows(torch.cat([self.x, other.x]), both(self.sensitive, other.sensitive), secrets, tasks,
-                    both(self.importance, other.importance), both(self.weight, other.weight))  # fmt: skip
+                    both(self.importance, other.importance), both(self.weight, other.weight),
+                    both(self.given, other.given))  # fmt: skip
 
     def draw(self, size: int, generator: torch.Generator, share: slice = slice(None)) -> "Rows":
         """A minibatch: rows drawn with probability proportional to their weight; the result is unweighted.
@@ -86,7 +88,7 @@ class Rows:
 
     def tensors(self) -> list[Tensor]:
         """All tensors of the rows."""
-        single = (self.x, self.sensitive, self.importance, self.weight)
+        single = (self.x, self.sensitive, self.importance, self.weight, self.given)
         return [*(values for values in single if values is not None), *self.secrets, *self.tasks]
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Rows":
@@ -94,4 +96,5 @@ class Rows:
             return None if values is None else change(values)
 
         return Rows(change(self.x), changed(self.sensitive), tuple(map(change, self.secrets)),
-                    tuple(map(change, self.tasks)), changed(self.importance), changed(self.weight))  # fmt: skip
+                    tuple(map(change, self.tasks)), changed(self.importance), changed(self.weight),
+                    changed(self.given))  # fmt: skip

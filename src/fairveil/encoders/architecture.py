@@ -74,6 +74,8 @@ class Architecture:
     name: ClassVar[str] = ""
     #: Default `Training` settings for this encoder; see `defaults`.
     training: ClassVar[Mapping[str, Any]] = {}
+    #: Whether adversaries look for the ranges of a numeric S, in addition to the number itself.
+    hides_ranges: ClassVar[bool] = False
     #: Whether a caller may choose it for a `FairEncoder`.
     selectable: ClassVar[bool] = True
 

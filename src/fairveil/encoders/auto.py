@@ -7,11 +7,13 @@ from fairveil.data.layout import Layout
 from fairveil.encoders.affine_transport import AffineTransport
 from fairveil.encoders.architecture import Architecture, Signature
 from fairveil.encoders.feedforward import FeedForward
+from fairveil.encoders.matrix import Matrix
 from fairveil.encoders.pixels import NoisyAutoencoder
 from fairveil.encoders.transport import Transport
 from fairveil.objectives import Distortion
 
-#: Minimum rows per group of S for `transport`: with fewer, its mover does not learn enough.
+#: Minimum rows of two groups of S for `transport`: with fewer, its mover does not learn enough. Other groups may be
+#: smaller: their rows move to records of the large ones.
 _FEWEST_MOVED = 100
 #: Maximum slots of the columns for `transport`: the cost of drawing column after column grows with their square.
 _MOST_MOVED = 2048
@@ -34,13 +36,21 @@ class Choice:
     reason: str
 
 
-def choose_architecture(signature: Signature, distortion: Distortion, group_sizes: Sequence[int]) -> Choice:
-    """For large images and tables of many numbers, `affine_transport` if the encoder sees classes; for other large
-    images the autoencoder, if it applies; `transport` if it applies and the encoder sees two groups that are not small;
-    else a dense network. group_sizes: rows of each class of S; empty if S is a number.
+def choose_architecture(
+    signature: Signature, distortion: Distortion, group_sizes: Sequence[int], *, solvable: bool = False
+) -> Choice:
+    """For a table of few combinations of categories the exact channel. For large images and tables of many numbers,
+    `affine_transport` if the encoder sees classes; for other large images the autoencoder, if it applies. For other
+    tables `transport`, if it applies and at least two groups are not small; else a dense network.
+
+    group_sizes: rows of each class of S; empty if S is a number. solvable: whether the aim is the least I(R; S),
+    without a task and without Y. The evidence for the rule is in docs/method.md.
     """
     affine, autoencoder, transport, dense = AffineTransport(), NoisyAutoencoder(), Transport(), FeedForward()
     layout = signature.layout
+    exact = Matrix(exact=True)
+    if solvable and distortion.custom is None and exact.problem(signature, distortion) is None:
+        return Choice(exact, "the table has few combinations of categories, so that the best channel can be solved")
     if layout.shape is not None:
         if layout.width <= _MOST_DENSE:
             return Choice(dense, "images of few values")
@@ -51,16 +61,23 @@ def choose_architecture(signature: Signature, distortion: Distortion, group_size
         return Choice(dense, "the autoencoder does not apply here")
     if layout.all_free and layout.width >= _MANY_NUMBERS and affine.problem(signature, distortion) is None:
         return Choice(affine, f"a table of at least {_MANY_NUMBERS} numbers, and the encoder sees S")
-    if not signature.sees_classes:
-        why = "does not see S" if not signature.sensitive_width else "sees S as a number"
-        return Choice(dense, f"the encoder {why}, so rows cannot be moved between groups")
-    if len(group_sizes) != 2:
-        return Choice(dense, f"S has {len(group_sizes)} groups; transport is chosen for two")
-    if min(group_sizes) < _FEWEST_MOVED:
-        return Choice(dense, f"a group of S has {min(group_sizes)} rows; transport needs {_FEWEST_MOVED}")
+    large = sum(size >= _FEWEST_MOVED for size in group_sizes)
+    if group_sizes and large < 2:
+        return Choice(dense, f"fewer than two groups of S have {_FEWEST_MOVED} rows, which transport needs")
     if layout.group_width > _MOST_MOVED:
         return Choice(dense, f"the columns have {layout.group_width} categories and bins in all; transport is chosen "
                              f"up to {_MOST_MOVED}")  # fmt: skip
     if transport.problem(signature, distortion) is not None:
         return Choice(dense, "transport needs bins for all numbers and a distortion that adds up over columns")
-    return Choice(transport, f"the encoder sees S, which has two groups of at least {_FEWEST_MOVED} rows")
+    return Choice(transport, _why_transport(signature, group_sizes))
+
+
+def _why_transport(signature: Signature, group_sizes: Sequence[int]) -> str:
+    if not signature.sensitive_width:
+        return "rows can be moved between groups by a score of S that is computed from X"
+    if not group_sizes:
+        return "the encoder sees S as a number, so rows can be moved between its ranges"
+    small = [size for size in group_sizes if size < _FEWEST_MOVED]
+    few = f"; of these, {len(small)} with fewer than {_FEWEST_MOVED} rows (the least: {min(small)}), which an audit " \
+          "can hardly judge" if small else ""  # fmt: skip
+    return f"the encoder sees S, which has {len(group_sizes)} groups{few}"

@@ -5,9 +5,9 @@ codebook of K records (`fairveil.encoders.codebook`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,11 +21,16 @@ from fairveil.data.schema import Schema
 from fairveil.encoders.architecture import Architecture, Signature
 from fairveil.encoders.base import Encoder
 from fairveil.encoders.codebook import MOST_CELLS, cell_distances, check_cells, learn_codebook
+from fairveil.encoders.exact import solve
 from fairveil.encoders.grouped_ops import group_draw
 from fairveil.encoders.heads import Noise, start_logit
+from fairveil.encoders.warm_start import WarmStart
 from fairveil.objectives import Distortion
 from fairveil.objectives.distortion import slot_weights
 from fairveil.objectives.released import ReleasedBatch
+
+#: The largest alphabet and the most classes of S for which the channel is solved: seconds.
+MOST_SOLVED, MOST_SOLVED_CLASSES = 32, 8
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,9 @@ class Matrix(Architecture):
     n_cells : int, optional
         Maximum size of a codebook; each row is released as one of its records. Without it, the alphabet consists of all
         combinations of categories, for a few categorical columns.
+    exact : bool
+        Solve for the channel of least I(R; S) instead of learning it, for an alphabet of at most 32 records and at most
+        8 classes of S. (For the log-loss; with a known task or equalized odds it is learned.)
     codebook :
         Learned in `fit`; leave it empty.
 
@@ -49,11 +57,16 @@ class Matrix(Architecture):
     name: ClassVar[str] = "matrix"
 
     n_cells: int | None = None
+    exact: bool = False
     codebook: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if self.n_cells is not None:
             check_cells("Matrix", self.n_cells)
+
+    def defaults(self, layout: Layout) -> Mapping[str, Any]:
+        """An exact channel needs no game."""
+        return {**self.training, "steps": None} if self.exact else self.training
 
     @property
     def uses_bins(self) -> bool:
@@ -72,12 +85,18 @@ class Matrix(Architecture):
             return "can see S only if S is a class. Use 'feedforward' or sees_sensitive=False."
         if not signature.sampled:
             return "releases draws, so it needs release='sampled'."
+        if self.exact and (self.n_cells is not None or len(signature.groups) not in range(2, MOST_SOLVED_CLASSES + 1)):
+            return f"is solved exactly for at most {MOST_SOLVED_CLASSES} classes of S, and without a codebook."
         if self.n_cells is not None:
             return None
         if layout.numbers or not layout.groups:
             return f"needs categorical columns only. {remedy}"
         if _combinations(layout) > MOST_CELLS:
             return f"would need {_combinations(layout)} combinations of categories, more than {MOST_CELLS}. {remedy}"
+        if self.exact and _combinations(layout) > MOST_SOLVED:
+            return (
+                f"is solved exactly for at most {MOST_SOLVED} combinations of categories, not {_combinations(layout)}."
+            )
         return None
 
     def fitted(self, rows: Rows, schema: Schema | ImageSchema, seeds: Seeds) -> Self:
@@ -167,6 +186,11 @@ class MatrixEncoder(Finite):
     def cell_of(self, rows: Tensor) -> Tensor:
         """The cell of each row: (rows,)."""
         return super().cell_of(rows) if self.architecture.codebook else (rows * self.strides).sum(dim=-1).round().long()
+
+    def warm_start(self, start: WarmStart) -> None:
+        """Solve for the channel, if it is to be exact."""
+        if self.architecture.exact:
+            solve(self, start)
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """Close to the identity."""

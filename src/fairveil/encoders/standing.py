@@ -48,22 +48,26 @@ def ranks_within(scores: Floats, groups: Array, weight: Array | None = None) -> 
     return ranks
 
 
-def task_standing(rows: Rows, weight: float, seed: int) -> Floats:
+def task_standing(rows: Rows, weight: float, seed: int, mass: Array | None = None) -> Floats:
     """Coordinates of rows by their known tasks, (rows, coordinates): squared distances are `weight` times the squared
-    difference of ranks, summed over the tasks and their classes.
+    difference of ranks, summed over the tasks and their classes. mass: how much each row counts in its group.
     """
     groups = rows.secrets[0].numpy()
     counted = None if rows.weight is None else rows.weight.numpy()
     features = np.column_stack([rows.x.numpy(), np.eye(int(groups.max()) + 1, dtype=np.float32)[groups]])
     scores = [task_scores(task.numpy(), features, seed, weight=counted) for task in rows.tasks]
-    return math.sqrt(weight) * np.hstack([ranks_within(score, groups, counted) for score in scores])
+    return math.sqrt(weight) * np.hstack(
+        [ranks_within(score, groups, counted if mass is None else mass) for score in scores]
+    )
 
 
-def shared_standing(rows: Rows, layout: Layout, weight: float) -> Floats:
-    """Coordinates of rows by what their columns have in common: see `score_standing`."""
+def shared_standing(rows: Rows, layout: Layout, weight: float, mass: Array | None = None) -> Floats:
+    """Coordinates of rows by what their columns have in common: see `score_standing`. mass: how much each row counts in
+    its group.
+    """
     scores = (rows.x @ shared_scores(rows, layout).T).double().numpy()
     counted = None if rows.weight is None else rows.weight.numpy()
-    return score_standing(scores, rows.secrets[0].numpy(), weight, counted)
+    return score_standing(scores, rows.secrets[0].numpy(), weight, counted if mass is None else mass)
 
 
 def score_standing(scores: Floats, groups: Array, weight: float, counted: Array | None = None) -> Floats:

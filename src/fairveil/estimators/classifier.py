@@ -22,6 +22,7 @@ from fairveil.data.schema import Schema
 from fairveil.data.table_codec import HandleUnknown
 from fairveil.data.weights import read_weights
 from fairveil.encoders import ClassifierHead, Signature
+from fairveil.estimators.adversaries import chance_given, check_fairness
 from fairveil.estimators.base import TableEstimator
 from fairveil.estimators.inputs import (
     Aims,
@@ -41,7 +42,6 @@ from fairveil.training.confidence_bound import FEWEST_ROWS, Achieved, upper_boun
 from fairveil.veil import Veil
 
 Fairness = Literal["demographic_parity", "equalized_odds"]
-_FAIRNESS = ("demographic_parity", "equalized_odds")
 
 
 class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
@@ -227,8 +227,7 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     def _losses(self) -> tuple[AlphaLoss, AlphaLoss]:
         """The loss of predictions and that of adversaries, checked."""
         owner = type(self).__name__
-        if self.fairness not in _FAIRNESS:
-            raise InputError(must_be(owner, "fairness", " or ".join(map(repr, _FAIRNESS)), self.fairness))
+        check_fairness(owner, self.fairness)
         losses = make_loss(self.loss, owner), make_loss(self.adversary_loss, owner, "adversary_loss")
         prediction, adversary = losses
         if not (isinstance(prediction, AlphaLoss) and isinstance(adversary, AlphaLoss)):
@@ -249,7 +248,7 @@ class FairClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         x = torch.cat([prepared.rows.x, one_hot], dim=1)
         rows = replace(prepared.rows, x=x, importance=importance)
         targets = tuple(
-            Target(target.outputs, _chance(adversary, secret, given, importance * weight))
+            Target(target.outputs, chance_given(adversary, secret, given, importance * weight))
             for target, secret in zip(prepared.targets, secrets, strict=True)
         )
         return replace(prepared, rows=rows, targets=targets)
@@ -363,12 +362,3 @@ def _alike(secret: Tensor, given: Tensor, weight: Tensor) -> Tensor:
     sizes = torch.bincount(pair, weight)
     share: Tensor = weight.sum() / (sizes[pair] * (sizes > 0).sum())
     return share
-
-
-def _chance(loss: Loss, secret: Tensor, given: Tensor, mass: Tensor) -> float:
-    """The minimum loss of an adversary that sees no prediction, but `given`. mass: the weight of each row."""
-    total = 0.0
-    for value in range(int(given.max()) + 1):
-        part = given == value
-        total += float(mass[part].sum() / mass.sum()) * float(loss.chance(secret[part], mass[part]))
-    return total

@@ -45,6 +45,7 @@ from fairveil.encoders import (
     make_architecture,
     uses_bins,
 )
+from fairveil.estimators.adversaries import check_fairness, given_truth, with_ranges
 from fairveil.estimators.base import TableTransformer
 from fairveil.estimators.certificates import certify_veil, check_certified, plan_certificate
 from fairveil.estimators.distortion import Floor, left_to_spend, measure, refuse_unreachable, unmet_message
@@ -62,7 +63,7 @@ from fairveil.estimators.inputs import (
     split_sensitive,
 )
 from fairveil.estimators.training import Settings, Trained, held_out_rows, train
-from fairveil.objectives import Constraint, Loss, make_distortion, make_loss
+from fairveil.objectives import Constraint, LogLoss, Loss, make_distortion, make_loss
 from fairveil.objectives.bounds import Bounds
 from fairveil.objectives.distortion import RowDistortion
 from fairveil.training import History, Training
@@ -106,6 +107,9 @@ class FairEncoder(TableTransformer):
         Whether the encoder sees S in addition to X, in `fit` and in `transform`.
     release : {"sampled", "probabilities"}
         Valid records, or the paper's soft vectors, which leak (see docs/results.md).
+    fairness : {"demographic_parity", "equalized_odds"}
+        Whether a release should say nothing of S at all, or nothing beyond what the truth `y` says, which adversaries
+        then know (so `fit` needs it): for predictions of `y` whose errors do not depend on S.
     target_weight : float
         Lambda of `eq:generalopt-oneApp`: the weight of predicting `y` from the release. 0: no known task.
     certified : float, optional
@@ -186,6 +190,7 @@ class FairEncoder(TableTransformer):
         constraint: str | Constraint = "augmented_lagrangian",
         sees_sensitive: bool = False,
         release: Literal["sampled", "probabilities"] = "sampled",
+        fairness: Literal["demographic_parity", "equalized_odds"] = "demographic_parity",
         target_weight: float = 0.0,
         certified: float | None = None,
         sensitive_columns: Sequence[str | int] | None = None,
@@ -204,6 +209,7 @@ class FairEncoder(TableTransformer):
         self.constraint = constraint
         self.sees_sensitive = sees_sensitive
         self.release = release
+        self.fairness = fairness
         self.target_weight = target_weight
         self.certified = certified
         self.sensitive_columns = sensitive_columns
@@ -223,7 +229,7 @@ class FairEncoder(TableTransformer):
         X : table, array or images
             pandas, polars or pyarrow; images as an array (rows, height, width[, channels]) or a folder.
         y : array or table, optional
-            The known task or tasks; used only with `target_weight`.
+            The known task or tasks, for `target_weight`; the truth, for equalized odds.
         sensitive_features : array or table
             S, one or several columns, unless `sensitive_columns` or the schema identifies it in X.
         sample_weight : array, optional
@@ -288,6 +294,7 @@ class FairEncoder(TableTransformer):
     ) -> list[Trained]:  # fmt: skip
         """Train an encoder for each pair of a budget and a seed number, all in one game."""
         settings = Settings.of(self)
+        check_fairness(settings.owner, self.fairness)
         architecture = make_architecture(self.architecture)
         prepared = self._prepare(X, y, sensitive_features, sample_weight, settings, architecture)
         layout = prepared.schema.layout
@@ -303,10 +310,13 @@ class FairEncoder(TableTransformer):
         signature = Signature(layout, self.release, seen, sensitive.discrete, sensitive.names())
         self.architecture_reason_ = "chosen by the caller"
         if architecture is None:
-            choice = choose_architecture(signature, distortion, _group_sizes(prepared))
+            solvable = make_loss(self.loss) == LogLoss() and not prepared.tasks and prepared.rows.given is None
+            choice = choose_architecture(signature, distortion, _group_sizes(prepared), solvable=solvable)
             architecture, self.architecture_reason_ = choice.architecture, choice.reason
             say(f"Encoder: {architecture.name}, because {choice.reason}.", settings.show_progress)
         check_architecture(architecture, signature, distortion)
+        if architecture.hides_ranges and not sensitive.discrete:
+            prepared = with_ranges(prepared)
         training = settings.training.completed(architecture.defaults(layout))
         floor = Floor.of(prepared, distortion)
         if self.unmet == "raise":
@@ -352,6 +362,8 @@ class FairEncoder(TableTransformer):
             handle_unknown=self.handle_unknown,
             weights=read_weights(sample_weight, len(batch)),
         )
+        if self.fairness == "equalized_odds":
+            prepared = given_truth(prepared, y, aims.loss)
         # Only certification depends on which rows were fitted, and only tables can be certified.
         self._fitted_rows = FittedRows.of(prepared.original) if prepared.schema.columns else None
         return prepared

@@ -110,6 +110,7 @@ def train(
         seeds=tuple(numbers),
         training=training,
         tasks=prepared.tasks,
+        given=0 if prepared.rows.given is None else prepared.rows.given.shape[1],
     )
     outcome = settings.player(
         problem,

@@ -40,7 +40,7 @@ class Game:
         # Dropout may depend on how many rows a process has, so that each has its own.
         self.hiding = self.generator if peers.size == 1 else seeds.child("hiding", peers.rank).torch(device)
         self.encoder = build_encoder(problem.architecture, problem.signature, problem.members)
-        self.panel = self._panel(problem.opponents)
+        self.panel = self._panel(problem.opponents, problem.given)
         self.predictors: Panel | None = None
         if problem.tasks:
             heads = [Opponent(training.adversary_hidden[0], t.outputs, i) for i, t in enumerate(problem.tasks)]
@@ -60,9 +60,9 @@ class Game:
         self.step = 0
         self.rounds: list[Round] = []
 
-    def _panel(self, opponents: Sequence[Opponent]) -> Panel:
+    def _panel(self, opponents: Sequence[Opponent], given: int = 0) -> Panel:
         training = self.problem.training
-        return Panel(self.encoder.released_width, opponents, self.problem.members, training.adversary_dropout,
+        return Panel(self.encoder.released_width + given, opponents, self.problem.members, training.adversary_dropout,
                      self.problem.signature.layout.shape, normalise=training.adversary_normalise)  # fmt: skip
 
     def looking(self) -> list[nn.Parameter]:
@@ -134,8 +134,8 @@ class Game:
 
     def look(self, release: ReleasedBatch, batch: Rows) -> Look:
         """The training losses of adversaries, and of predictors if there is a task, on a release."""
-        losses = [self.problem.loss] * len(batch.secrets)
-        found = panel_losses(self.panel, losses, release, batch.secrets, self.hiding, batch.importance)
+        found = panel_losses(self.panel, self.problem.losses, release, batch.secrets, self.hiding, batch.importance,
+                             batch.given)  # fmt: skip
         found = self.peers.mean(found)
         if self.predictors is None:
             return Look(found)
@@ -236,7 +236,6 @@ class Game:
         """On some rows: mean and spread of the distortion, (members, constraints), the adversaries' losses, (members,
         adversaries), and the accuracy of the best adversary for the joint value, (members,), if S is a class.
         """
-        losses = [self.problem.loss] * len(rows.secrets)
         joint = [i for i, opponent in enumerate(self.panel.opponents) if opponent.target == 0]
         self.panel.eval()
         means, variances, found, wrong, shares = [], [], [], [], []
@@ -245,9 +244,11 @@ class Game:
             distortion, spread = distortion_of(self.problem, release, piece.x)
             means.append(distortion.mean(dim=1))
             variances.append(spread.square())
-            found.append(panel_losses(self.panel, losses, release, piece.secrets, importance=piece.importance))
+            found.append(panel_losses(self.panel, self.problem.losses, release, piece.secrets,
+                                      importance=piece.importance, given=piece.given))  # fmt: skip
             if self.problem.loss.discrete:
-                wrong.append(panel_losses(self.panel, [Mistakes()] * len(losses), release, piece.secrets)[:, joint])
+                mistakes = [Mistakes()] * len(rows.secrets)
+                wrong.append(panel_losses(self.panel, mistakes, release, piece.secrets, given=piece.given)[:, joint])
             shares.append(len(piece) / len(rows))
         self.panel.train()
         weight = torch.tensor(shares, device=self.device).view(-1, 1, 1)

@@ -13,11 +13,13 @@ from fairveil.training.settings import Training
 class Target:
     """A target that adversaries predict.
 
-    outputs: the number of outputs of an adversary. chance: the loss of the best guess that ignores the release.
+    outputs: the number of outputs of an adversary. chance: the loss of the best guess that ignores the release. loss:
+    of its adversaries, if not the game's.
     """
 
     outputs: int
     chance: float
+    loss: Loss | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Problem:
 
     targets: what adversaries predict, the joint value of S first. seeds: the seed number of each member; members with
     the same number start from the same weights. training: with every field set.
+    given: the number of values of what adversaries know in addition to a release, 0 if they know nothing.
     """
 
     architecture: Architecture
@@ -47,6 +50,12 @@ class Problem:
     seeds: tuple[int, ...]
     training: Training
     tasks: tuple[Task, ...] = ()
+    given: int = 0
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """The loss of the adversaries of each target."""
+        return tuple(target.loss or self.loss for target in self.targets)
 
     @property
     def opponents(self) -> tuple[Opponent, ...]:

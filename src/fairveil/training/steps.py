@@ -22,16 +22,18 @@ def panel_losses(
     targets: Sequence[Tensor],
     generator: torch.Generator | None = None,
     importance: Tensor | None = None,
+    given: Tensor | None = None,
 ) -> Tensor:
     """Mean loss of every network on a release: (members, networks). With a generator, dropout is applied.
 
-    importance: how much each row counts, (rows,); only for releases from an alphabet shared by all rows.
+    importance: how much each row counts, (rows,); only for releases from an alphabet shared by all rows. given: what
+    the networks know of each row in addition, (rows, values).
     """
     atoms, weights = release.atoms, release.weights
     assert importance is None or (atoms is not None and atoms.dim() == 2)
     if atoms is not None and weights is not None and atoms.dim() == 3:
-        means = _means_over_own_atoms(panel, losses, atoms, weights, targets, generator)
-    elif atoms is not None and weights is not None and all(loss.discrete for loss in losses):
+        means = _means_over_own_atoms(panel, losses, atoms, weights, targets, generator, given)
+    elif atoms is not None and weights is not None and all(loss.discrete for loss in losses) and given is None:
         outputs = panel(atoms.expand(len(weights), -1, -1), generator)
         means = [
             _mean_over_atoms(losses[o.target], output, weights, targets[o.target], importance)
@@ -40,9 +42,14 @@ def panel_losses(
     else:
         means = [
             losses[o.target].rows(output, targets[o.target].expand(len(output), *targets[o.target].shape)).mean(dim=1)
-            for o, output in zip(panel.opponents, panel(release.seen, generator), strict=True)
+            for o, output in zip(panel.opponents, panel(_with(release.seen, given), generator), strict=True)
         ]
     return torch.stack(means, dim=1)
+
+
+def _with(seen: Tensor, given: Tensor | None) -> Tensor:
+    """A release, (members, rows, width), with what is known of each row in addition."""
+    return seen if given is None else torch.cat([seen, given.expand(len(seen), -1, -1)], dim=-1)
 
 
 def _means_over_own_atoms(
@@ -52,6 +59,7 @@ def _means_over_own_atoms(
     weights: Tensor,
     targets: Sequence[Tensor],
     generator: torch.Generator | None,
+    given: Tensor | None,
 ) -> list[Tensor]:
     """Mean loss of every network if each row has its own atoms, exact over their draw: (members,) each.
 
@@ -66,7 +74,8 @@ def _means_over_own_atoms(
     row = torch.arange(len(first), device=first.device)
     row = torch.cat([row, row.expand_as(differs)[differs]])
     means = []
-    outputs = panel(torch.cat([first, others[differs]]), generator)
+    seen = torch.cat([first, others[differs]])
+    outputs = panel(seen if given is None else torch.cat([seen, given.index_select(0, row)], dim=1), generator)
     for opponent, output in zip(panel.opponents, outputs, strict=True):
         target = targets[opponent.target].index_select(0, row)
         loss = losses[opponent.target].rows(output, target.expand(len(output), *target.shape))

@@ -47,19 +47,22 @@ def fit_file(
     refuse_overwriting({"veil": target}, recipe.files(source))
     with workspace(target, recipe.plan(source, {"budget": budget}), resume=recipe.resume) as (folder, plan):
         seed = int(plan["private"]["seed"])
-        data = open_source(source, recipe.labels).data(recipe, seed)
+        data = open_source(source, recipe.labels).data(recipe, seed, more=recipe.targets)
         encoder = FairEncoder(budget, **recipe.settings(data.schema, seed, folder / "checkpoint", recipe.held_out))
         with _resuming(source), whole_job({"Training": None}), started(engine, address) as chosen:
+            rows = _described(data), _truth(data, recipe)
             if chosen is HERE:
-                encoder.fit(data.x, sensitive_features=data.secret)
+                encoder.fit(*rows, sensitive_features=data.secret)
             else:
-                _fit_in_group(encoder, data, chosen, processes)
+                _fit_in_group(encoder, *rows, data.secret, chosen, processes)
         encoder.save(target)
         _record_fit(source, recipe, encoder, target, data.places[encoder.fitted_rows_], data.total)
     return encoder
 
 
-def _fit_in_group(encoder: FairEncoder, data: Data, engine: Engine, processes: int) -> None:
+def _fit_in_group(
+    encoder: FairEncoder, x: Any, y: pa.Table | None, secret: Any, engine: Engine, processes: int
+) -> None:
     """Fit with the game played on a cluster, by one process or several; without checkpoints."""
 
     def player(problem: Problem, train: Rows, validation: Rows, **settings: Any) -> Outcome:
@@ -71,7 +74,7 @@ def _fit_in_group(encoder: FairEncoder, data: Data, engine: Engine, processes: i
     encoder.set_params(training=_without_checkpoint(encoder))
     encoder._player = player
     try:
-        encoder.fit(data.x, sensitive_features=data.secret)
+        encoder.fit(x, y, sensitive_features=secret)
     finally:
         del encoder._player
 
@@ -121,7 +124,8 @@ def fit_frontier(
         learned = np.sort(learned)
         hidden = {column.name: column for column in data.schema.columns if column.role == "sensitive"}
         names = list(hidden)
-        table = data.x.select([n for n in data.x.column_names if n in data.schema.names])
+        table = _described(data)
+        known = _truth(data, replace(recipe, targets=tuple(targets)))
         columns = data.x.select(names)
         secret = describe_sensitive(columns, discrete=recipe.loss != "squared", given=hidden).labels(columns)
         judge = Judge.of(data.x, secret, learned, judged, targets, show_progress=recipe.show_progress)
@@ -129,12 +133,14 @@ def fit_frontier(
         original = judge.original(data.schema)
         job.expect(SCORING, judge.expected(len(budgets)))
         encoder = FairEncoder(**recipe.settings(data.schema, seed, work / "checkpoint"))
+        some = pa.array(learned)
         with started(engine, address) as chosen:
             with warnings.catch_warnings():  # unmet points are marked in the table
                 warnings.simplefilter("ignore", BudgetWarning)
                 warnings.simplefilter("ignore", CollapseWarning)
                 with _resuming(source):
-                    frontier = _fitted(encoder, budgets, table.take(pa.array(learned)), chosen)
+                    rows = table.take(some), None if known is None else known.take(some)
+                    frontier = _fitted(encoder, budgets, *rows, chosen)
             points = [original, *judge.releases(frontier, table, seed, chosen)]
         result = Frontier.of(Path(source).name, names, targets, points)
         folder.mkdir(parents=True, exist_ok=True)
@@ -148,22 +154,37 @@ def fit_frontier(
     return result.frame()
 
 
-def _fitted(encoder: FairEncoder, budgets: Sequence[float], table: pa.Table, engine: Engine) -> FairFrontier:
+def _fitted(
+    encoder: FairEncoder, budgets: Sequence[float], table: pa.Table, known: pa.Table | None, engine: Engine
+) -> FairFrontier:
     """All budgets in one game; on a cluster, each in a game of its own, without checkpoints."""
     if engine is HERE:
-        return FairFrontier(encoder, list(budgets)).fit(table)
+        return FairFrontier(encoder, list(budgets)).fit(table, known)
     alone = clone(encoder).set_params(training=_without_checkpoint(encoder), unmet="warn", verbose=False)
-    parts = engine.map(_fit_one, [(alone, budget, table) for budget in budgets])
+    parts = engine.map(_fit_one, [(alone, budget, table, known) for budget in budgets])
     for single in (single for part in parts for single in part.estimators_):
         single.set_params(unmet=encoder.unmet, verbose=encoder.verbose)
     return FairFrontier.of(encoder, parts)
 
 
-def _fit_one(encoder: FairEncoder, budget: float, table: pa.Table) -> FairFrontier:
+def _fit_one(encoder: FairEncoder, budget: float, table: pa.Table, known: pa.Table | None) -> FairFrontier:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BudgetWarning)
         warnings.simplefilter("ignore", CollapseWarning)
-        return FairFrontier(encoder, [budget]).fit(table)
+        return FairFrontier(encoder, [budget]).fit(table, known)
+
+
+def _described(data: Data) -> Any:
+    """The columns of the schema: a target may be none of them."""
+    if data.schema is None:
+        return data.x
+    return data.x.select([name for name in data.x.column_names if name in data.schema.names])
+
+
+def _truth(data: Data, recipe: Recipe) -> pa.Table | None:
+    if data.schema is None and recipe.targets:
+        raise InputError("--target is for tables: images have no columns.")
+    return None if data.schema is None else recipe.truth(data.x)
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from fairveil._utils.atomic import sha256_of
 from fairveil._utils.errors import InputError
 from fairveil.data.schema import Schema
@@ -26,7 +28,8 @@ class Recipe:
     inspect`; proposed from the data if None. labels: for a folder of images, a table with the columns `file` and S.
     loss: of the adversary; "squared" hides numbers as such, any other loss hides them as ranges. blind: the encoder
     does not see S. held_out: the share of the rows that the encoder never sees; they bound its distortion, and the
-    attackers of an audit learn from them. certified: ask for a certificate of this bound. seed: of the training; drawn
+    attackers of an audit learn from them. certified: ask for a certificate of this bound. targets: columns to predict:
+    known tasks if target_weight is above 0, and the truth if fairness is "equalized_odds". seed: of the training; drawn
     if None.
     """
 
@@ -41,6 +44,9 @@ class Recipe:
     rows: int = MOST_ROWS
     held_out: float = HELD_OUT
     certified: float | None = None
+    targets: tuple[str, ...] = ()
+    target_weight: float = 0.0
+    fairness: str = "demographic_parity"
     seed: int | None = None
     resume: bool = False
     show_progress: bool = True
@@ -53,7 +59,7 @@ class Recipe:
         """What must be unchanged for a later run to resume this one. (A checkpoint identifies its rows itself.)"""
         files = [path for path in (self.schema, self.labels) if path is not None]
         chosen = [list(self.sensitive), self.loss, self.architecture, self.cells, self.blind, self.steps, self.rows,
-                  self.held_out, self.certified]  # fmt: skip
+                  self.held_out, self.certified, list(self.targets), self.target_weight, self.fairness]  # fmt: skip
         return {
             "source": _described(source),
             "files": [[path.name, sha256_of(path)] for path in files],
@@ -75,12 +81,21 @@ class Recipe:
             "loss": self.loss,
             "sees_sensitive": not self.blind,
             "certified": self.certified,
+            "target_weight": self.target_weight,
+            "fairness": self.fairness,
             "schema": schema,
             "handle_unknown": "most_frequent",
             "training": training if self.steps is None else replace(training, steps=self.steps),
             "verbose": self.show_progress,
             "random_state": seed,
         }
+
+    def truth(self, table: pa.Table) -> pa.Table | None:
+        """The known tasks, or the truth: what `fit` needs beside X and S."""
+        needed = self.target_weight > 0 or self.fairness == "equalized_odds"
+        if needed and not self.targets:
+            raise InputError("--target-weight and --fairness equalized_odds need --target: the column to predict.")
+        return table.select(list(self.targets)) if needed else None
 
     def _architecture(self) -> str | Architecture:
         """The architecture's name, or its configuration if the codebook size is given."""

@@ -9,6 +9,8 @@ Towards the population, two matched rows exchange values. If x of group s is as 
 released as x, then every column keeps its distribution, whatever the gates do. Two rules give this: a row of group s
 stays with probability p_s, the share of its group, before the gate is asked; and the gate sees the pair, not which of
 the two records is the row's own. With all gates open every group is released with the distribution of all rows.
+
+Where S is a number, or not seen at release, groups are made of it, or of its score (`transport.groups`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +28,7 @@ from fairveil.encoders.base import Encoder
 from fairveil.encoders.heads import Noise, SampledHead, draw_noise
 from fairveil.encoders.layers import BatchedLinear, BatchedMLP, initialise
 from fairveil.encoders.transport.autoregressive import AutoregressiveColumns
+from fairveil.encoders.transport.groups import make_groups
 from fairveil.encoders.transport.warm_start import warm_start
 from fairveil.encoders.warm_start import WarmStart
 from fairveil.objectives import Distortion
@@ -46,7 +49,8 @@ _LIMIT = 3.0
 
 @dataclass(frozen=True)
 class Transport(Architecture):
-    """Moves records between the groups of S along optimal matchings: the best choice for two large, visible groups.
+    """Moves records between groups along optimal matchings: classes of S, ranges of a number, or, if the encoder sees
+    X only, rows that suggest one class or the other.
 
     Parameters
     ----------
@@ -69,6 +73,8 @@ class Transport(Architecture):
     task_weight : float
         With the estimator's `target_weight`, matchings keep each row's rank by a cross-fitted prediction of the known
         tasks instead. The weight is what the whole range of that rank costs, in units of the distortion.
+    cells : int
+        Number of groups where S is a number, or has several classes that the encoder does not see.
 
     Examples
     --------
@@ -77,6 +83,7 @@ class Transport(Architecture):
     """
 
     name: ClassVar[str] = "transport"
+    hides_ranges: ClassVar[bool] = True
     #: The gates have few parameters and exact losses: one adversary step on fresh rows for each of their steps is
     #: enough. More steps on the same rows only make the adversary overfit. (Chosen on validation rows of UCI Adult,
     #: `benchmarks/ablation.py`.)
@@ -97,11 +104,12 @@ class Transport(Architecture):
     matched_rows: int = 2500
     shared_weight: float = 4.0
     task_weight: float = 300.0
+    cells: int = 8
 
     def __post_init__(self) -> None:
         if not isinstance(self.toward, str):
             raise InputError(must_be("Transport", "toward", f"{_TOWARD} as text", self.toward))
-        check_sizes(self, levels=1, hidden=1, matchings=1, matched_rows=2)
+        check_sizes(self, levels=1, hidden=1, matchings=1, matched_rows=2, cells=2)
         check_weights(self, "shared_weight", "task_weight")
 
     def reference(self, signature: Signature) -> int | str | None:
@@ -114,14 +122,14 @@ class Transport(Architecture):
         return {**self.training, **_OF_EXCHANGES} if self.toward == "population" else self.training
 
     def problem(self, signature: Signature, distortion: Distortion | None = None) -> str | None:
-        """It needs groups that it sees, an additive distortion, and bins for all numbers."""
+        """It needs an additive distortion, and bins for all numbers."""
         layout = signature.layout
         if layout.shape is not None:
             return "moves records of tables. Use 'feedforward' or 'noisy_autoencoder' for images."
-        if not signature.sees_classes:
-            return "moves each group of S separately, so it needs sees_sensitive=True and a discrete S."
         if self.toward not in ("population", "cheapest", *signature.groups):
             return f"has toward={self.toward!r}, which must be {_TOWARD}."
+        if self.toward != "population" and not signature.sees_classes:
+            return f"has toward={self.toward!r}, which needs sees_sensitive=True and a discrete S. Use 'population'."
         if not signature.sampled:
             return "releases complete records, so it needs release='sampled'."
         if layout.free:
@@ -155,6 +163,7 @@ class TransportEncoder(Encoder):
         self.mover = Mover(architecture, signature)
         self.exchanges = architecture.toward == "population"
         seen = self.layout.group_width if self.exchanges else 2 * self.layout.group_width
+        seen += 2 * self.mover.groups.balanced
         self.gate = BatchedMLP(members, seen, _GATE, 1 + architecture.levels)
         self.head = SampledHead(self.layout)
 
@@ -165,7 +174,6 @@ class TransportEncoder(Encoder):
 
     def propose(self, rows: Tensor, sensitive: Tensor | None, noise: Noise) -> Tensor:
         """The mover's computation before the draw, for the rows that may move; it is shared by all members."""
-        assert sensitive is not None
         return self.mover.propose(rows[:, self.layout.grouped], sensitive)
 
     def draw(self, proposal: Tensor, rows: Tensor, noise: Noise) -> ReleasedBatch:
@@ -175,10 +183,10 @@ class TransportEncoder(Encoder):
         row, moving = rows[:, self.layout.grouped], self.mover.moving(proposal)
         own = row.index_select(0, moving)
         record = self.mover.draw(proposal, own, of_columns.index_select(0, moving))
-        # The sum of two one-hot records is the same from both sides of a pair.
-        raw = self.gate(own + record if self.exchanges else torch.cat([own, record], dim=1))
+        asked = self.mover.asked(proposal)
+        moves, pair = self.mover.groups.of_pair(asked, record)
+        raw = self.gate(torch.cat([*self._pair(own, record), *pair], dim=1))
         opened = torch.softmax(_LIMIT * torch.tanh(raw / _LIMIT), dim=-1)
-        moves = self.mover.moves(proposal)
         opened = torch.cat([1.0 - moves * (1.0 - opened[..., :1]), moves * opened[..., 1:]], dim=-1)
 
         def placed(moved: Tensor) -> Tensor:
@@ -202,6 +210,10 @@ class TransportEncoder(Encoder):
         closed = torch.eye(1, 1 + self.architecture.levels, dtype=opened.dtype, device=opened.device)
         weights = closed.expand(len(opened), len(rows), -1).index_copy(1, moving, opened)
         return ReleasedBatch(drawn, chances, atoms, weights)
+
+    def _pair(self, own: Tensor, record: Tensor) -> tuple[Tensor, ...]:
+        """What a gate sees of two records. Their sum is the same from both sides of a pair."""
+        return (own + record,) if self.exchanges else (own, record)
 
     def whole(self, groups: Tensor, rows: Tensor, uniform: Tensor) -> Tensor:
         """One-hot groups with their numbers, drawn within the bins; kept numbers unchanged."""
@@ -233,31 +245,42 @@ class TransportEncoder(Encoder):
 class Mover(nn.Module):
     """Proposes records; shared by all members, and fixed when the game begins.
 
-    stays: (classes of S,), the probability with which a row of the class stays unchanged before its gate is asked; 1
-    for a class that is the target. levels: (levels, group width), 1 for the slots that a level takes from the record.
+    stays: (groups,), the probability with which a row of a group stays unchanged before its gate is asked; 1 for a
+    group that is the target. levels: (levels, group width), 1 for the slots that a level takes from the record.
     """
 
     def __init__(self, architecture: Transport, signature: Signature) -> None:
         super().__init__()
-        self.columns = AutoregressiveColumns(signature.layout, signature.sensitive_width, architecture.hidden)
-        self.stays = nn.Parameter(torch.zeros(signature.sensitive_width))
-        self.levels = nn.Parameter(torch.ones(architecture.levels, signature.layout.group_width))
+        width = signature.layout.group_width
+        self.groups = make_groups(signature, width, architecture.cells)
+        self.columns = AutoregressiveColumns(signature.layout, self.groups.width, architecture.hidden)
+        self.stays = nn.Parameter(torch.zeros(0 if self.groups.balanced else self.groups.width))
+        self.levels = nn.Parameter(torch.ones(architecture.levels, width))
 
     @torch.no_grad()
-    def propose(self, row: Tensor, sensitive: Tensor) -> Tensor:
-        """The columns' hidden layers for each row that may move; then the probability that its gate is asked, and the
-        index of that row.
+    def propose(self, row: Tensor, sensitive: Tensor | None) -> Tensor:
+        """The columns' hidden layers for each row that may move; then what determines the probability that its gate is
+        asked, and the index of that row.
 
         A float represents integers up to 2 ** 24 exactly, far more rows than pass through a network at once.
         """
-        moves = 1.0 - sensitive @ self.stays
-        moving = (moves > 0.0).nonzero()
-        shown = (part.index_select(0, moving[:, 0]) for part in (row, sensitive))
-        return torch.cat([self.columns.prepare(*shown), moves[moving], moving], dim=1)
+        shown = self.groups(row, sensitive)
+        asked = self._asked(shown)
+        moving = (asked != 0.0).nonzero()
+        prepared = self.columns.prepare(*(part.index_select(0, moving[:, 0]) for part in (row, shown)))
+        return torch.cat([prepared, asked[moving], moving], dim=1)
+
+    def _asked(self, shown: Tensor) -> Tensor:
+        return shown[:, -1] if self.groups.balanced else 1.0 - shown @ self.stays
+
+    @torch.no_grad()
+    def moves(self, row: Tensor, sensitive: Tensor | None, record: Tensor) -> Tensor:
+        """The probability with which the gates of rows are asked, if these records are offered: (rows, 1)."""
+        return self.groups.of_pair(self._asked(self.groups(row, sensitive)).unsqueeze(1), record)[0]
 
     @staticmethod
-    def moves(proposal: Tensor) -> Tensor:
-        """The probability with which the gate of each row is asked: (rows, 1)."""
+    def asked(proposal: Tensor) -> Tensor:
+        """What determines the probability that the gate of each row is asked (`Groups.of_pair`): (rows, 1)."""
         return proposal[:, -2:-1]
 
     @staticmethod

@@ -4,7 +4,6 @@ The pairs of a matching say what to release for each row, and the mover learns t
 The game then only decides which rows are moved within each budget.
 """
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,10 +13,12 @@ from torch.nn import functional as F
 
 from fairveil._utils.progress import progress
 from fairveil._utils.randomness import seen_slots
-from fairveil._utils.schedules import half_cosine
 from fairveil.data.rows import Rows
 from fairveil.encoders.standing import shared_standing, task_standing
 from fairveil.encoders.transport.coupling import Coupling, couple
+from fairveil.encoders.transport.excess import couple_excess
+from fairveil.encoders.transport.groups import Scored
+from fairveil.encoders.transport.learning import learn
 from fairveil.encoders.warm_start import WarmStart
 from fairveil.objectives import Distortion
 from fairveil.objectives.released import ReleasedBatch
@@ -25,10 +26,6 @@ from fairveil.objectives.released import ReleasedBatch
 if TYPE_CHECKING:
     from fairveil.encoders.transport.encoder import TransportEncoder
 
-#: Number of evaluations on the validation pairs, and of evaluations without improvement before early stopping.
-_EVALUATIONS, _PATIENCE = 15, 4
-#: Decay of the moving average of the mover's weights.
-_AVERAGE = 0.99
 #: Learning rate of the mover.
 _RATE = 4e-3
 #: Dropout of input slots in training, towards the population and towards one group, and weight decay: without them the
@@ -42,15 +39,16 @@ _TINY = 1e-12
 def warm_start(encoder: "TransportEncoder", start: WarmStart) -> None:
     """Match, train, and open the gates as far as each budget allows on average."""
     generator = start.seeds.child("matching").numpy()
+    encoder.mover.groups.fit(start, encoder.layout.grouped)
     of_train, of_validation = _standings(encoder, start)
     pairs = _coupled(encoder, start, start.train, of_train, generator, encoder.architecture.matchings,
                      encoder.architecture.reference(encoder.signature))  # fmt: skip
-    training = unseen = _Pairs(start.train, pairs)
-    if _has_pairs(start.validation, pairs.reference):
+    training = unseen = _Pairs(encoder, start.train, pairs)
+    if _has_pairs(encoder, start.validation, pairs.reference):
         # Matched in one part, and mostly few: these pairs are used only for early stopping.
         found = _coupled(encoder, start, start.validation, of_validation, generator, 1, pairs.reference,
                          show_progress=False)  # fmt: skip
-        unseen = _Pairs(start.validation, found)
+        unseen = _Pairs(encoder, start.validation, found)
     with torch.no_grad():
         # To a thousandth: the shares of the groups become part of the file, and exact ones would tell counts of rows.
         encoder.mover.stays.zero_()[: len(pairs.stays)] = torch.from_numpy(pairs.stays.round(3)).float()
@@ -59,19 +57,20 @@ def warm_start(encoder: "TransportEncoder", start: WarmStart) -> None:
     encoder.open_gates(_affordable(encoder, start))
 
 
-def _has_pairs(rows: Rows, reference: int | None) -> bool:
-    """Whether there are rows of the reference and of other classes: a small sample may lack a small group."""
-    present = np.unique(rows.secrets[0].cpu().numpy())
+def _has_pairs(encoder: "TransportEncoder", rows: Rows, reference: int | None) -> bool:
+    """Whether there are rows of the reference and of other groups: a small sample may lack a small group."""
+    present = np.unique(encoder.mover.groups.labels(rows, encoder.layout.grouped))
     return len(present) > 1 and (reference is None or reference in present)
 
 
 def _standings(encoder: "TransportEncoder", start: WarmStart) -> list[np.ndarray | None]:
     """What the matchings of the training and of the validation rows keep; None for nothing."""
-    settings, rows = encoder.architecture, start.train.joined(start.validation).to(torch.device("cpu"))
+    settings, rows = encoder.architecture, start.train.joined(start.validation)
+    rows, mass = encoder.mover.groups.ranked(rows, encoder.layout.grouped)
     if rows.tasks and settings.task_weight:
-        found = task_standing(rows, settings.task_weight, start.seeds.child("standing").number())
+        found = task_standing(rows, settings.task_weight, start.seeds.child("standing").number(), mass)
     elif not rows.tasks and settings.shared_weight:
-        found = shared_standing(rows, encoder.layout, settings.shared_weight)
+        found = shared_standing(rows, encoder.layout, settings.shared_weight, mass)
     else:
         return [None, None]
     return list(np.split(found, [len(start.train)]))
@@ -98,23 +97,56 @@ def _coupled(
 
     shown = start.show_progress if show_progress is None else show_progress
     with progress(1, "Matching groups", shown) as report:
-        found = couple(cost, rows.secrets[0].cpu().numpy(), generator, size=encoder.architecture.matched_rows,
-                       passes=passes, reference=reference, numbers=_repeated(rows), standing=standing)  # fmt: skip
+        groups, size = encoder.mover.groups, encoder.architecture.matched_rows
+        if isinstance(groups, Scored) and groups.balanced:
+            excess = groups.excesses(rows, encoder.layout.grouped)
+
+            def matched(numbers: np.ndarray) -> Coupling:
+                return couple_excess(cost, excess, generator, size=size, passes=passes, numbers=numbers,
+                                     standing=standing)  # fmt: skip
+        else:
+            labels = groups.labels(rows, encoder.layout.grouped)
+
+            def matched(numbers: np.ndarray) -> Coupling:
+                return couple(cost, labels, generator, size=size, passes=passes, reference=reference, numbers=numbers,
+                              standing=standing)  # fmt: skip
+
+        found = _together([matched(part) for part in _strata(rows, groups.labels(rows, encoder.layout.grouped))])
         report(1, f"moving every row would cost {found.cost:.2f}")
     return found
 
 
-def _repeated(rows: Rows) -> np.ndarray | None:
-    """The indices of the rows to match, each repeated in proportion to its weight; None for each row once."""
-    return None if rows.weight is None else rows.repeated().cpu().numpy()
+def _strata(rows: Rows, labels: np.ndarray) -> list[np.ndarray]:
+    """The indices of the rows to match, each repeated in proportion to its weight: all of them; if adversaries know Y,
+    those of each value of Y that several groups have.
+    """
+    numbers = rows.repeated().cpu().numpy()
+    if rows.given is None:
+        return [numbers]
+    given = rows.given.argmax(dim=1).cpu().numpy()[numbers]
+    parts = [numbers[given == value] for value in np.unique(given)]
+    return [part for part in parts if len(np.unique(labels[part])) > 1]
+
+
+def _together(found: list[Coupling]) -> Coupling:
+    """The pairs of all strata. Rows stay with the probability of their group among all rows."""
+    if len(found) == 1:
+        return found[0]
+    sizes = np.array([len(each.sources) for each in found], dtype=np.float64)
+    width = max(len(each.stays) for each in found)
+    stays = np.stack([np.pad(each.stays, (0, width - len(each.stays))) for each in found])
+    sources, targets = (np.concatenate([getattr(each, name) for each in found]) for name in ("sources", "targets"))
+    shares = sizes / sizes.sum()
+    return Coupling(sources, targets, found[0].reference, shares @ stays, float(shares @ [each.cost for each in found]))
 
 
 class _Pairs:
     """Pairs of a row and its target record, with S; kept columns keep the row's own values."""
 
-    def __init__(self, rows: Rows, pairs: Coupling) -> None:
-        assert rows.sensitive is not None
-        self.x, self.sensitive = rows.x, rows.sensitive
+    def __init__(self, encoder: "TransportEncoder", rows: Rows, pairs: Coupling) -> None:
+        self.x = rows.x
+        with torch.no_grad():
+            self.sensitive = encoder.mover.groups(rows.x[:, encoder.layout.grouped], rows.sensitive)
         self.sources, self.targets = (torch.from_numpy(i).to(rows.x.device) for i in (pairs.sources, pairs.targets))
 
     def sample(self, encoder: "TransportEncoder", size: int, generator: torch.Generator) -> Tensor:
@@ -139,48 +171,10 @@ class _Pairs:
 def _learn(encoder: "TransportEncoder", start: WarmStart, pairs: _Pairs, unseen: _Pairs) -> None:
     columns = encoder.mover.columns
     generator = start.seeds.child("mover").torch(pairs.x.device)
-    parameters = list(columns.parameters())
-    optimiser = torch.optim.AdamW(parameters, lr=_RATE, weight_decay=_DECAY, fused=True)
-    average = [p.detach().clone() for p in parameters]
-    best, least, worse = [p.clone() for p in average], math.inf, 0
-    evaluated = {math.ceil(start.steps * (i + 1) / _EVALUATIONS) for i in range(_EVALUATIONS)}
     size = min(start.batch_size, len(pairs.sources))
-    with progress(start.steps, "Pretraining", start.show_progress) as report:
-        for step in range(1, start.steps + 1):
-            optimiser.param_groups[0]["lr"] = _RATE * half_cosine((step - 1) / start.steps, start.final_rate)
-            optimiser.zero_grad(set_to_none=True)
-            pairs.sample(encoder, size, generator).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            weight = min(_AVERAGE, step / (step + 9))
-            torch._foreach_lerp_(average, [p.detach() for p in parameters], 1 - weight)
-            if step in evaluated:
-                value = _evaluate(encoder, parameters, average, unseen)
-                worse = 0 if value < least else worse + 1
-                if value < least:
-                    least, best = value, [a.clone() for a in average]
-                if worse == _PATIENCE:
-                    report(start.steps, f"{least:.2f} nats per record, stopped early")
-                    break
-            report(step, f"{least:.2f} nats per record" if math.isfinite(least) else "")
-    _set(parameters, best)
-
-
-@torch.no_grad()
-def _evaluate(
-    encoder: "TransportEncoder", parameters: list[torch.nn.Parameter], average: list[Tensor], unseen: _Pairs
-) -> float:
-    """Negative log-likelihood of the validation pairs under the averaged weights."""
-    current = [p.detach().clone() for p in parameters]
-    _set(parameters, average)
-    value = float(unseen.all(encoder))
-    _set(parameters, current)
-    return value
-
-
-def _set(parameters: list[torch.nn.Parameter], values: list[Tensor]) -> None:
-    with torch.no_grad():
-        for parameter, value in zip(parameters, values, strict=True):
-            parameter.copy_(value)
+    learn(list(columns.parameters()), lambda: pairs.sample(encoder, size, generator), lambda: unseen.all(encoder),
+          steps=start.steps, rate=_RATE, decay=_DECAY, final_rate=start.final_rate,
+          shown=("Pretraining", "nats per record", start.show_progress))  # fmt: skip
 
 
 def _levels(encoder: "TransportEncoder", start: WarmStart, pairs: Coupling) -> Tensor:
@@ -190,7 +184,7 @@ def _levels(encoder: "TransportEncoder", start: WarmStart, pairs: Coupling) -> T
     """
     rows, layout = start.train.unweighted(), encoder.layout
     x = rows.x[:, layout.grouped]
-    secret = F.one_hot(rows.secrets[0]).to(x.dtype)
+    secret = F.one_hot(_classes(encoder, rows)).to(x.dtype)
     joint = x.T @ secret / len(x)
     alone = joint.sum(dim=1, keepdim=True) * secret.mean(dim=0)
     nats = torch.where(joint > 0, joint * torch.log(joint.clamp_min(_TINY) / alone.clamp_min(_TINY)), 0.0).sum(dim=1)
@@ -211,6 +205,13 @@ def _levels(encoder: "TransportEncoder", start: WarmStart, pairs: Coupling) -> T
     return levels
 
 
+def _classes(encoder: "TransportEncoder", rows: Rows) -> Tensor:
+    """The class of S of each row; of a numeric S, the cell."""
+    if not rows.secrets[0].is_floating_point():
+        return rows.secrets[0]
+    return torch.from_numpy(encoder.mover.groups.labels(rows, encoder.layout.grouped)).to(rows.x.device)
+
+
 @torch.no_grad()
 def _affordable(encoder: "TransportEncoder", start: WarmStart) -> Tensor:
     """The share of rows whose gates each member can open within its budget: (members,)."""
@@ -222,8 +223,8 @@ def _affordable(encoder: "TransportEncoder", start: WarmStart) -> Tensor:
     assert release.atoms is not None
     record = release.atoms[-1]
     moved = start.distortion.expected(ReleasedBatch(record, record[:, encoder.layout.grouped]), some.x)
-    assert some.sensitive is not None
-    moves = 1.0 - some.sensitive @ encoder.mover.stays
-    whole = (moves.unsqueeze(1) * start.bounds.of_rows(moved)).mean(dim=0)
+    grouped = encoder.layout.grouped
+    moves = encoder.mover.moves(some.x[:, grouped], some.sensitive, record[:, grouped])
+    whole = (moves * start.bounds.of_rows(moved)).mean(dim=0)
     share: Tensor = (start.bounds.values.to(rows.x.device) / whole.clamp_min(1e-9)).amin(dim=1)
     return share
