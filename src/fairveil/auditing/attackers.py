@@ -184,7 +184,9 @@ class Sparse:
         return np.asarray((x - self.center) / self.spread, dtype=np.float32)
 
     def _indicators(self, y: Array) -> Matrix:
-        columns = y[:, None] if self.classes is None else y[:, None] == np.arange(self.classes)[None, :]
+        # Of two classes, one indicator is enough.
+        codes = np.arange(self.classes or 1) if self.classes != 2 else np.ones(1)
+        columns = y[:, None] if self.classes is None else y[:, None] == codes[None, :]
         columns = columns.astype(np.float64)
         spread = columns.std(axis=0)
         return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 0, spread, 1.0), dtype=np.float32)
