@@ -259,7 +259,7 @@ def battery(profile: Profile, *, images: bool = False, wide: bool = False) -> li
         return [Sklearn(_forest(classes, leaf, 100 if not full else 300, seed), classes, most, seed) for leaf in sizes]
 
     def neighbours(classes: int | None, seed: int) -> list[Model]:
-        return [Neighbours(classes, (10, 40, 120), most, seed)]
+        return [Neighbours(classes, (10, 40, 120), most // 2, seed)]
 
     def sparse(classes: int | None, seed: int) -> list[Model]:
         return [Sparse(classes, (1, 3, 10, 30, 100), seed)]
@@ -302,7 +302,8 @@ def battery(profile: Profile, *, images: bool = False, wide: bool = False) -> li
         *networks,
         Attacker("sparse linear", "everything", sparse, checks=True),
         Attacker("crosses", "codes", crosses, checks=True),
-        Attacker("LightGBM", "details", boosting),
+        # Trees on everything also see the details; without the values they are worth their time in a full audit only.
+        *([Attacker("LightGBM", "details", boosting)] if full else []),
         Attacker("LightGBM", "everything", boosting),
     ]
     components = [

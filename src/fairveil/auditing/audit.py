@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,9 @@ from fairveil.auditing.inputs import (
 )
 from fairveil.auditing.mutual_information import Channel, LogDensity, information_row
 from fairveil.auditing.presence import KnownPeople, known_people, presence_rows
-from fairveil.auditing.protocol import Evidence, Terms, attempt
+from fairveil.auditing.protocol import Evidence, Terms
 from fairveil.auditing.result import AuditResult
-from fairveil.auditing.tasks import task_models, task_rows
+from fairveil.auditing.tasks import Used, task_models, task_rows
 from fairveil.auditing.views import shared_features, with_disagreement
 from fairveil.data.frames import Table, missing_mask
 from fairveil.data.weights import read_weights
@@ -169,7 +170,7 @@ def audit(
             for task in case.tasks
         ]
         clock.lap("tasks")
-        nats = _information(case, attacked, models[0], _EPOCHS[profile], terms)
+        nats = _information(case, attacked, used, _EPOCHS[profile], terms)
         clock.lap("information")
     reasons = failures(controls, {name for name, found in attacked.items() if found.summary["found"]})
     return AuditResult(
@@ -259,6 +260,7 @@ def _open_case(
     if isinstance(before, Table) and isinstance(release, Table):
         columns = compare_columns(before, release)
 
+    @cache
     def without(name: str) -> tuple[Evidence, Evidence | None]:
         if name not in release.names or len(release.names) == 1:
             return seen, known
@@ -368,19 +370,21 @@ def _presence(case: _Case, terms: Terms) -> list[dict[str, Any]]:
 
 
 def _information(
-    case: _Case, attacked: dict[str, Found], model: Attacker, epochs: int, terms: Terms
+    case: _Case, attacked: dict[str, Found], used: list[Used], epochs: int, terms: Terms
 ) -> list[dict[str, Any]]:
-    """Information about every discrete column, in nats: S from all attackers, tasks from one model."""
+    """Information about every discrete column, in nats: S from all attackers, tasks from their models."""
+    predicted = [
+        *(("sensitive", target, attacked[target.name].attempts, (case.seen, case.known)) for target in case.hidden),
+        *(("target", task, found.attempts, case.without(task.name))
+          for task, found in zip(case.tasks, used, strict=True)),
+    ]  # fmt: skip
     rows = []
-    for role, columns in (("sensitive", case.hidden), ("target", case.tasks)):
-        for target in columns:
-            if target.classes is None:
-                continue
-            terms.step(f"information about {target.name}")
-            secret = role == "sensitive"
-            attempts = attacked[target.name].attempts if secret else [attempt(model, case.seen, target, terms.seed)]
-            row = information_row(target, attempts, case.seen, case.known, case.channel, terms, epochs=epochs)
-            rows.append({"role": role, **row})
+    for role, target, attempts, (seen, known) in predicted:
+        if target.classes is None:
+            continue
+        terms.step(f"information about {target.name}")
+        row = information_row(target, attempts, seen, known, case.channel, terms, epochs=epochs)
+        rows.append({"role": role, **row})
     return rows
 
 

@@ -333,7 +333,8 @@ def balanced_potentials(near: Tensor, wanted: Tensor, border: float) -> Tensor:
             if gap.abs().max() < _CLOSE:
                 break
             curvature = (torch.diag(shares) - chances.T @ chances / len(near)) / softness
-            curvature += 1e-3 * torch.diag(shares) / softness  # potentials matter only up to a constant
+            # Potentials matter only up to a constant, and a cell may have lost all of its rows.
+            curvature += 1e-3 * torch.diag(torch.maximum(shares, wanted)) / softness
             found = found + _step_within(near, wanted, softness, found, torch.linalg.solve(curvature, gap))
     return found - found.mean()
 
