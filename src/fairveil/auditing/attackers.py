@@ -215,7 +215,9 @@ def _screen(scaled: Matrix, targets: Matrix, keep: int) -> NDArray[np.int64]:
     # A product of rare flags is nonzero in a handful of rows only: its correlation is noise.
     together[deviation < 1e-3] = 0.0
     rows, columns = np.triu_indices(len(chosen), k=1)
-    scores = np.concatenate([alone, together[rows, columns]])
+    # The largest of many correlations is larger by chance: products are compared by what exceeds that.
+    chance = [np.sqrt(2.0 * np.log(max(count, 2)) / n) for count in (len(alone), len(rows))]
+    scores = np.concatenate([alone - chance[0], together[rows, columns] - chance[1]])
     names = np.concatenate([
         np.stack([np.arange(scaled.shape[1]), np.full(scaled.shape[1], -1)], axis=1),
         np.stack([chosen[rows], chosen[columns]], axis=1),

@@ -84,7 +84,7 @@ class NumberDetails:
             parts += [low_bits(numbers, kind, self.bits), np.signbit(numbers)[:, None]]
         if self.waves:
             angle = ((numbers - self.center) / self.spread)[:, None] * np.asarray(self.waves)[None, :]
-            parts += [np.sin(angle), np.cos(angle)]
+            parts += [np.sin(angle), np.cos(angle), np.sin(angle + np.pi / 4), np.cos(angle + np.pi / 4)]
         if self.edges:
             parts.append(np.digitize(numbers, self.edges)[:, None] == np.arange(len(self.edges) + 1)[None, :])
         if self.levels:

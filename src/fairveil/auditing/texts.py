@@ -32,7 +32,8 @@ def text_form(column: pa.ChunkedArray) -> Matrix:
 def _per_value(column: pa.ChunkedArray, features: Callable[[list[str]], Matrix]) -> Matrix:
     """Features of each distinct text, for each row; missing cells are empty texts."""
     coded = column.combine_chunks().fill_null("").dictionary_encode()
-    return features(coded.dictionary.to_pylist())[coded.indices.to_numpy(zero_copy_only=False)]
+    found: Matrix = features(coded.dictionary.to_pylist())[coded.indices.to_numpy(zero_copy_only=False)]
+    return found
 
 
 def _form(texts: list[str]) -> Matrix:
