@@ -34,8 +34,8 @@ from fairveil.auditing.inputs import make_target, read_clusters, read_release, r
 from fairveil.auditing.presence import known_people, presence_rows
 from fairveil.auditing.protocol import Evidence, Terms, split_rows
 from fairveil.auditing.variation import asymptotic_bound, binomial_bound, hoeffding_bound, interval_bound
-from fairveil.datasets import Split, load_adult
 from fairveil.data.frames import read_table
+from fairveil.datasets import Split, load_adult
 from fairveil.estimators.certificates import Allowance, shares_of_cells
 from fairveil.information import information_bracket
 from fairveil.metrics import proportion

@@ -64,7 +64,7 @@ def _control(
 
 
 def _in_turn(attackers: Sequence[Attacker]) -> list[Sequence[Attacker]]:
-    """The attackers in two groups, the faster one first: one that succeeds is enough for a control that must succeed."""
+    """The attackers in two groups, the faster one first: of a control that must succeed, one attacker has to."""
     half = (len(attackers) + 1) // 2
     return [attackers[:half], attackers[half:]]
 

@@ -1,7 +1,7 @@
 """Relations between cells as numeric features: S may leak in them even if no single cell tells anything.
 
-How often a value occurs, which rows hold the same value, how a row compares with others of its group, with those next to
-it or at a fixed distance, and how the columns of a row compare with each other.
+How often a value occurs, which rows hold the same value, how a row compares with others of its group, with those next
+to it or at a fixed distance, and how the columns of a row compare with each other.
 """
 
 from collections.abc import Mapping
@@ -225,8 +225,8 @@ def row_summary(codes: Mapping[str, Codes], numbers: Mapping[str, Array], rows: 
 
 
 def _closeness(first: Array, second: Array) -> Features:
-    """The ranks of the distance of two numbers, of their sum and of their ratio, with flags for the closest quarter; and
-    how often their sum, difference, product and ratio occur.
+    """The ranks of the distance of two numbers, of their sum and of their ratio, with flags for the closest quarter;
+    and how often their sum, difference, product and ratio occur.
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio, product = (np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)

@@ -45,8 +45,8 @@ Matrix = NDArray[np.float32]
 
 #: Maximum number of one-hot slots for the most frequent categories of a column; all others share one slot.
 _MOST_CATEGORIES = 100
-#: Maximum number of classes of a column in the view `codes`; quantile bins for numbers with more values. Columns of more
-#: values, up to a number and of several rows each on average, are also coded by all of them.
+#: Maximum number of classes of a column in the view `codes`; quantile bins for numbers with more values. Columns of
+#: more values, up to a number and of several rows each on average, are also coded by all of them.
 _MOST_CODES, _CODED_BINS = 64, 8
 _MOST_LEVELS, _ROWS_OF_A_LEVEL = 4096, 3
 #: Periods of the row position, and number of steps over it.
@@ -146,15 +146,17 @@ class FeatureMap:
         return _stack([*parts, absent, gone, gone % 2], rows)
 
     def codes(self, table: Table) -> Matrix:
-        """Every column as a few classes, the most frequent first; for timestamps, also hour, weekday, day and month; for
-        integers, also whether they are odd; for numbers of many values, also whether they exceed the median and 0. Columns
-        of more values that repeat are also there with a class for each value.
+        """Every column as a few classes, the most frequent first; for timestamps, also hour, weekday, day and month;
+        for integers, also whether they are odd; for numbers of many values, also whether they exceed the median and 0.
+        Columns of more values that repeat are also there with a class for each value.
         """
         columns = []
         for name, known in self.categories.items():
             texts = _as_text(name, table.arrow[name])
             for values in (known[: _MOST_CODES - 2], *([self.levels[name]] if name in self.levels else [])):
-                columns.append(pc.fill_null(pc.index_in(texts, value_set=values), len(values)).to_numpy(zero_copy_only=False))
+                columns.append(
+                    pc.fill_null(pc.index_in(texts, value_set=values), len(values)).to_numpy(zero_copy_only=False)
+                )
         for name, how in self.numbers.items():
             numbers = self._filled(table, name)
             values = self.values_of.get(name)

@@ -268,7 +268,10 @@ class BalancedPartitionEncoder(PartitionEncoder):
         directions, scores = (torch.tensor(each, dtype=torch.float32) for each in
                               (architecture.directions, architecture.scores))  # fmt: skip
         shapes = (tuple(directions.shape), tuple(scores.shape))
-        if shapes not in (((0,), (0,)), ((len(directions), steps_width(self.layout) + 1), (self.cells + 1, len(directions)))):
+        if shapes not in (
+            ((0,), (0,)),
+            ((len(directions), steps_width(self.layout) + 1), (self.cells + 1, len(directions))),
+        ):
             raise ValueError("the scores of its cells do not match its columns")  # read from a crafted file
         self.register_buffer("directions", directions, persistent=False)
         self.register_buffer("scores", scores[1:], persistent=False)

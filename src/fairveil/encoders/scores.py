@@ -3,9 +3,9 @@
 A code of few cells that only keeps rows close spends its cells on whatever varies most. Scores direct it: of known
 tasks, or, if none is known, of what the columns have in common: a task that nobody named is likely to depend on it.
 
-A score is linear in a row and in steps of its numbers, and levels off at both ends. Scores are centred within each group
-of S. Optimal transport of the groups to the same cells then moves rows along a score by their rank within their group, as
-one-dimensional transport does.
+A score is linear in a row and in steps of its numbers, and levels off at both ends. Scores are centred within each
+group of S. Optimal transport of the groups to the same cells then moves rows along a score by their rank within their
+group, as one-dimensional transport does.
 """
 
 import warnings
@@ -26,8 +26,8 @@ _ROUNDS = 300
 _PENALTY = 1.5e-3
 #: Each shared score can take at least this many steps: one score for fewer cells than the square of it, and so on.
 _CELLS_PER_SCORE, _MOST_SHARED = 5, 3
-#: Shared scores, and scores of numbers, level off at this many standard deviations: a few extreme rows must not have most
-#: of the cells.
+#: Shared scores, and scores of numbers, level off at this many standard deviations: a few extreme rows must not have
+#: most of the cells.
 _FLAT = 2.0
 #: Numbers take part as they are and as steps at these values, in standard deviations, unless there are more numbers.
 _STEPS = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.5)

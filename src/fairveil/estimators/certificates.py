@@ -50,8 +50,8 @@ class Allowance:
 
     fitted, held_out: the rows of each group that balance the cells, and that certify them. If all groups have the same
     shares p_k of the cells among the fitted rows, the observed total variation among others has a mean of about
-    sum_k sqrt(p_k (1 - p_k) v / 2 pi), at most sqrt((K - 1) v / 2 pi), where v = 1/n + 1/m + 1/n' + 1/m' over the sizes of
-    both samples of both groups.
+    sum_k sqrt(p_k (1 - p_k) v / 2 pi), at most sqrt((K - 1) v / 2 pi), where v = 1/n + 1/m + 1/n' + 1/m' over the sizes
+    of both samples of both groups.
     """
 
     certified: float
@@ -60,9 +60,11 @@ class Allowance:
     confidence: float
 
     def cells(self) -> int:
-        """The largest number of cells of equal size; raises CertificateNotMet if not even two can be expected to hold."""
+        """The largest number of cells of equal size; raises CertificateNotMet if not even two most likely hold."""
         if min([*self.fitted, *self.held_out]) == 0:
-            raise CertificateNotMet("A group of S has too few rows: none is left to balance or to certify its cells.", 1.0)
+            raise CertificateNotMet(
+                "A group of S has too few rows: none is left to balance or to certify its cells.", 1.0
+            )
         fewest = min(1 + math.floor(2.0 * math.pi * left**2 / v) if left > 0 else 0 for left, v in self._pairs())
         fewest = min(fewest, MOST_CELLS, sum(self.fitted) // FEWEST_ROWS_OF_A_CELL)
         if fewest >= 2:
@@ -146,9 +148,14 @@ def plan_certificate(
     return CertificatePlan(allowance, rest, aside)
 
 
+def spread_out(rows: int) -> NDArray[np.int64]:
+    """Some positions, evenly spread over this many rows: enough to estimate the shares of cells."""
+    return np.arange(0, rows, max(1, rows // _COUNTED))
+
+
 def shares_of_cells(released: Table) -> NDArray[np.float64]:
     """The shares of the different records of a release."""
-    rows = released.arrow.slice(0, _COUNTED)
+    rows = released.arrow
     whole = np.zeros(len(rows), dtype=np.int64)
     for name in rows.column_names:
         codes = rows[name].combine_chunks().dictionary_encode(null_encoding="encode").indices

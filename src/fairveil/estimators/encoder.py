@@ -47,7 +47,13 @@ from fairveil.encoders import (
     uses_bins,
 )
 from fairveil.estimators.base import TableTransformer
-from fairveil.estimators.certificates import certify_veil, check_certified, plan_certificate, shares_of_cells
+from fairveil.estimators.certificates import (
+    certify_veil,
+    check_certified,
+    plan_certificate,
+    shares_of_cells,
+    spread_out,
+)
 from fairveil.estimators.distortion import Floor, left_to_spend, measure, refuse_unreachable, unmet_message
 from fairveil.estimators.fitted_rows import FittedRows
 from fairveil.estimators.inputs import (
@@ -263,18 +269,21 @@ class FairEncoder(TableTransformer):
         chosen, given = _safe_indexing(X, plan.rest), None if inside else secret.take(pa.array(plan.rest))
         y_rest = None if y is None else _safe_indexing(y, plan.rest)
 
-        def fit_code(cells: int) -> Self:
+        def fit_code(cells: int) -> FairEncoder:
             code = BalancedPartition(n_cells=cells)
             if self.target_weight:
                 code = replace(code, score_weight=self.target_weight)
-            made = clone(self).set_params(certified=None, architecture=code,
-                                          budget=_UNBOUNDED if self.budget is None else self.budget)  # fmt: skip
+            made: FairEncoder = clone(self)
+            made.set_params(certified=None, architecture=code,
+                            budget=_UNBOUNDED if self.budget is None else self.budget)  # fmt: skip
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", CollapseWarning)  # a code of few records always collapses
                 return made.fit(chosen, y_rest, sensitive_features=given)
 
-        def shares_of(made: Self) -> NDArray[np.float64]:
-            return shares_of_cells(read_table(made.transform(chosen, sensitive_features=given)))
+        def shares_of(made: FairEncoder) -> NDArray[np.float64]:
+            some = spread_out(len(plan.rest))
+            seen = None if given is None else given.take(pa.array(some))
+            return shares_of_cells(read_table(made.transform(_safe_indexing(chosen, some), sensitive_features=seen)))
 
         inner = plan.allowance.largest(fit_code, shares_of)
         found = plan.check(inner.certify(_safe_indexing(X, plan.aside),
