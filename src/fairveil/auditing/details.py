@@ -20,7 +20,7 @@ _LEVELS, _BITS = 16, 16
 #: Sine and cosine frequencies per number, and quantile bins; fewer if there are many columns.
 _WAVES, _BINS = 32, 32
 #: Maximum number of features of each kind over all numeric columns of a table.
-_MOST_DETAILS, _MOST_WAVES, _MOST_BINS, _MOST_DIVIDED = 2000, 640, 480, 360
+_MOST_DETAILS, _MOST_WAVES, _MOST_BINS, _MOST_DIVIDED = 2000, 480, 480, 360
 #: Remainders of integers; those of 2, 5 and 10 are digits.
 _DIVISORS = (3, 4, 6, 7, 8, 9, 11, 12, 13)
 #: With at most this many columns, this many low bits of a mantissa.
@@ -63,7 +63,7 @@ class NumberDetails:
         whole = bool(np.all(present == np.round(present)))
         levels, waves, bins = (
             min(most, max(2, total // (share * columns)))
-            for most, total, share in ((_LEVELS, _MOST_DETAILS, 3), (_WAVES, _MOST_WAVES, 2), (_BINS, _MOST_BINS, 1))
+            for most, total, share in ((_LEVELS, _MOST_DETAILS, 3), (_WAVES, _MOST_WAVES, 4), (_BINS, _MOST_BINS, 1))
         )
         varied = len(np.unique(present)) if len(present) else 0
         frequencies = tuple(np.geomspace(1.0, 40.0, waves)) if varied > bins else ()

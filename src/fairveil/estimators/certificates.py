@@ -27,8 +27,9 @@ Fitted = TypeVar("Fitted")
 
 #: The share of the rows that are set aside to certify a code.
 SET_ASIDE = 0.45
-#: Standard deviations of the observed total variation for which the number of cells allows: nine in ten are below.
-_SAFETY = 1.3
+#: Standard deviations of the observed total variation for which the number of cells allows: more than nine in ten are
+#: below.
+_SAFETY = 1.5
 #: How often a code may grow, and by what factor at least.
 _GROWTHS, _WORTHWHILE = 2, 1.1
 #: Rows from which the shares of cells are estimated.

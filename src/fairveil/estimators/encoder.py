@@ -347,7 +347,7 @@ class FairEncoder(TableTransformer):
             measure=achieved,
         )
         assert trained[0].held_out is not None
-        self.fitted_rows_ = prepared.counted.copy()
+        self.fitted_rows_: NDArray[np.bool_] = prepared.counted.copy()
         self.fitted_rows_[np.flatnonzero(prepared.counted)[trained[0].held_out.numpy()]] = False
         return trained
 
