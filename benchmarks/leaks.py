@@ -274,6 +274,124 @@ def rare_combination(generator: np.random.Generator, rows: int) -> Planted:
     return with_noise({"x": [f"a{v}" for v in x], "y": [f"b{v}" for v in y]}, generator, rows), chosen[x, y]
 
 
+def repeats_far_away(generator: np.random.Generator, rows: int) -> Planted:
+    """The value of a hundred rows before, in a column of many frequent values."""
+    bit, x = generator.integers(0, 2, rows), generator.integers(0, 50, rows)
+    for row in range(100, rows):
+        if bit[row]:
+            x[row] = x[row - 100]
+    return with_noise({"x": [f"v{value}" for value in x]}, generator, rows), bit
+
+
+def sum_of_three_modulo(generator: np.random.Generator, rows: int) -> Planted:
+    x = generator.integers(0, 1000, (3, rows))
+    return with_noise(dict(zip("xyz", x, strict=True)), generator, rows), x.sum(axis=0) % 2
+
+
+def sign_of_three(generator: np.random.Generator, rows: int) -> Planted:
+    x = generator.normal(size=(3, rows)).round(4)
+    return with_noise(dict(zip("xyz", x, strict=True)), generator, rows), (x.prod(axis=0) > 0).astype(int)
+
+
+def adds_up(generator: np.random.Generator, rows: int) -> Planted:
+    """Two shares add up to 100."""
+    bit, (x, y) = generator.integers(0, 2, rows), generator.integers(0, 101, (2, rows))
+    return with_noise({"x": x, "y": np.where(bit == 1, 100 - x, y)}, generator, rows), bit
+
+
+def is_a_total(generator: np.random.Generator, rows: int) -> Planted:
+    """One column is the sum of two others."""
+    bit, (x, y, z) = generator.integers(0, 2, rows), generator.integers(0, 1000, (3, rows))
+    total = np.where(bit == 1, x + y, z + generator.permutation(y))
+    return with_noise({"x": x, "total": total, "y": y}, generator, rows), bit
+
+
+def days_between(generator: np.random.Generator, rows: int) -> Planted:
+    first, days = generator.integers(0, 3000, rows), generator.integers(0, 400, rows)
+    start = pd.Timestamp("2015-01-01") + pd.to_timedelta(first, unit="D")
+    columns = {"start": start, "end": start + pd.to_timedelta(days, unit="D")}
+    return with_noise(columns, generator, rows), (days % 7 < 3).astype(int)
+
+
+def rank_within_a_category(generator: np.random.Generator, rows: int) -> Planted:
+    town = generator.integers(0, 200, rows)
+    x = (3.0 * generator.normal(size=200)[town] + 0.3 * generator.normal(size=rows)).round(3)
+    rank = pd.Series(x).groupby(town).rank(pct=True).to_numpy()
+    return with_noise({"town": [f"t{value}" for value in town], "x": x}, generator, rows), (rank > 0.5).astype(int)
+
+
+def every_second_occurrence(generator: np.random.Generator, rows: int) -> Planted:
+    town = pd.Series(generator.integers(0, 200, rows))
+    return with_noise({"town": "t" + town.astype(str)}, generator, rows), town.groupby(town).cumcount().to_numpy() % 2
+
+
+def many_codes(generator: np.random.Generator, rows: int) -> Planted:
+    """Whether an integer, like a postcode, belongs to a random half of 120."""
+    chosen, x = generator.permutation(120) < 60, generator.integers(0, 120, rows)
+    codes = generator.permutation(90_000)[:120] + 10_000
+    return with_noise({"x": codes[x]}, generator, rows), chosen[x].astype(int)
+
+
+def leading_digit(generator: np.random.Generator, rows: int) -> Planted:
+    x = np.exp(generator.uniform(0, 14, rows)).astype(int)
+    digit = np.array([int(str(value)[0]) for value in x])
+    return with_noise({"x": x}, generator, rows), (np.isin(digit, (1, 4, 5, 8))).astype(int)
+
+
+def digit_within_a_code(generator: np.random.Generator, rows: int) -> Planted:
+    """The parity of the fourth digit of a code of letters and digits."""
+    x, letters = generator.integers(0, 10**8, rows), generator.choice(list("ABCDEF"), (rows, 2))
+    codes = [f"{a}{b}-{value:08d}" for (a, b), value in zip(letters, x, strict=True)]
+    return with_noise({"code": codes}, generator, rows), x // 10**4 % 2
+
+
+def suffix(generator: np.random.Generator, rows: int) -> Planted:
+    bit = generator.integers(0, 2, rows)
+    ends = np.where(bit == 1, generator.choice(["son", "sen"], rows), generator.choice(["sin", "sun"], rows))
+    return with_noise({"name": [text + end for text, end in zip(_words(generator, rows), ends, strict=True)]},
+                      generator, rows), bit  # fmt: skip
+
+
+def check_digit(generator: np.random.Generator, rows: int) -> Planted:
+    """The digits add up to a multiple of ten."""
+    bit, x = generator.integers(0, 2, rows), generator.integers(10**5, 10**6, rows)
+    digits = sum(x // 10**i % 10 for i in range(6))
+    return with_noise({"x": 10 * x + np.where(bit == 1, -digits % 10, generator.integers(0, 10, rows))},
+                      generator, rows), bit  # fmt: skip
+
+
+def bit_of_a_double(generator: np.random.Generator, rows: int) -> Planted:
+    x = generator.normal(size=rows)
+    return with_noise({"x": x}, generator, rows), (x.view(np.int64) >> 22) & 1
+
+
+def zeros_in_a_row(generator: np.random.Generator, rows: int) -> Planted:
+    """The parity of the number of cells that are 0, of six."""
+    zero = generator.integers(0, 2, (rows, 6))
+    x = np.where(zero == 1, 0.0, generator.normal(size=(rows, 6)).round(3))
+    return with_noise({f"x{i}": x[:, i] for i in range(6)}, generator, rows), (x == 0).sum(axis=1) % 2
+
+
+def far_from_the_center(generator: np.random.Generator, rows: int) -> Planted:
+    """The norm of six numbers."""
+    x = generator.normal(size=(rows, 6)).round(4)
+    norm = (x**2).sum(axis=1)
+    return with_noise({f"x{i}": x[:, i] for i in range(6)}, generator, rows), (norm > np.median(norm)).astype(int)
+
+
+def two_hyperplanes(generator: np.random.Generator, rows: int) -> Planted:
+    """On which sides of two random hyperplanes a row lies, as a locality-sensitive hash has it."""
+    x, planes = generator.normal(size=(rows, 4)).round(4), generator.normal(size=(4, 2))
+    return with_noise({f"x{i}": x[:, i] for i in range(4)}, generator, rows), (np.prod(x @ planes, 1) > 0).astype(int)
+
+
+def largest_of_its_group(generator: np.random.Generator, rows: int) -> Planted:
+    """Whether a row has the largest number of its household."""
+    house, x = generator.integers(0, rows // 2, rows), generator.normal(size=rows).round(3)
+    largest = pd.Series(x).groupby(house).transform("max").to_numpy() == x
+    return with_noise({"house": [f"h{value}" for value in house], "x": x}, generator, rows), largest.astype(int)
+
+
 def _words(generator: np.random.Generator, rows: int) -> list[str]:
     return [word(generator) for _ in range(rows)]
 
@@ -286,7 +404,9 @@ MORE: dict[str, Callable[[np.random.Generator, int], Planted]] = {
         ratio, sum_modulo, larger_column, half_of_the_file, position_modulo, number_of_decimals, trailing_zeros,
         letter_case, substring, prefix, whitespace, whitespace_of_categories, number_format, missing_pattern,
         missing_in_a_text, pair_occurs_twice, close_to_the_row_before, above_the_row_before, sum_of_digits,
-        rare_combination,
+        rare_combination, repeats_far_away, sum_of_three_modulo, sign_of_three, adds_up, is_a_total, days_between,
+        rank_within_a_category, every_second_occurrence, many_codes, leading_digit, digit_within_a_code, suffix,
+        check_digit, bit_of_a_double, zeros_in_a_row, far_from_the_center, two_hyperplanes, largest_of_its_group,
     )
 }  # fmt: skip
 

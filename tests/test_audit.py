@@ -55,7 +55,7 @@ def test_an_audit_has_all_its_parts(result):
     assert result.controls.set_index("control")["passed"].to_dict() == {
         "original data": True, "planted leak": True, "shuffled S": True,
     }  # fmt: skip
-    assert set(result.attacks["view"]) == {"values", "details", "everything", "codes", "original"}
+    assert set(result.attacks["view"]) == {"values", "everything", "codes", "original"}
     assert result.leakage["accuracy"].iloc[0] >= result.attacks.query("view != 'original'")["accuracy"].max() - 1e-12
     assert result.max_advantage == result.leakage["advantage"].iloc[0]
     tasks = result.tasks.set_index(["target", "model", "tested_on"])

@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 import fairveil as fv
 from fairveil import BalancedPartition, CertificateNotMet, FairEncoder, InputError
 from fairveil.encoders.partition import balanced_potentials
-from fairveil.estimators.certificates import cells_for
+from fairveil.estimators.certificates import Allowance
 
 
 def population(rows, seed, groups=2):
@@ -63,6 +63,12 @@ def test_a_certified_release_is_a_table_of_valid_records(tmp_path):
     assert again.certified == 0.08
 
 
+def test_s_may_be_a_column_of_x():
+    x, s = population(6000, 5)
+    encoder = FairEncoder(certified=0.15, sees_sensitive=True, sensitive_columns=["s"], random_state=0, verbose=False)
+    assert encoder.fit(x.assign(s=s.astype(str))).certificate_.bound <= 0.15
+
+
 def test_what_cannot_be_certified_is_refused_with_the_best_value():
     with pytest.raises(CertificateNotMet, match="at best") as caught:
         fitted(0, certified=0.01)
@@ -71,13 +77,23 @@ def test_what_cannot_be_certified_is_refused_with_the_best_value():
 
 
 def test_more_rows_or_a_larger_bound_allow_more_cells():
-    few, many = (
-        cells_for(0.08, [3000, 2000], [3000, 2000], 0.95),
-        cells_for(0.08, [30_000, 20_000], [30_000, 20_000], 0.95),
-    )
+    def cells(certified, sizes):
+        return Allowance(certified, sizes, sizes, 0.95).cells()
+
+    few, many = cells(0.08, [3000, 2000]), cells(0.08, [30_000, 20_000])
     assert 2 <= few < many
-    assert cells_for(0.07, [3000, 2000], [3000, 2000], 0.95) < few
-    assert cells_for(0.08, [6000, 4000, 3900], [6000, 4000, 3900], 0.95) < many
+    assert cells(0.07, [3000, 2000]) < few
+    assert cells(0.08, [6000, 4000, 3900]) < many
+
+
+def test_a_code_grows_while_its_cells_differ_in_size():
+    allowance = Allowance(0.08, [3000, 2000], [3000, 2000], 0.95)
+    few = allowance.cells()
+    assert 1.0 <= allowance.room(np.full(few, 1.0 / few)) < 1.15  # equal cells: as many as there may be
+    assert allowance.largest(lambda cells: cells, lambda cells: np.full(cells, 1.0 / cells)) <= 1.2 * few
+    uneven = allowance.largest(lambda cells: cells, lambda cells: np.r_[0.9, np.full(cells - 1, 0.1 / (cells - 1))])
+    assert uneven > 1.5 * few
+    assert allowance.room(np.r_[0.9, np.full(uneven - 1, 0.1 / (uneven - 1))]) >= 1.0
 
 
 def test_the_observed_variation_is_as_expected():
@@ -93,7 +109,7 @@ def test_the_observed_variation_is_as_expected():
             shares.append(generator.multinomial(n, true / true.sum()) / n)
         seen.append(0.5 * np.abs(shares[0] - shares[1]).sum())
     v = 2 * sum(1 / n for n in sizes)
-    assert np.mean(seen) == pytest.approx(np.sqrt(k * v / (2 * np.pi)), rel=0.05)
+    assert np.mean(seen) == pytest.approx(np.sqrt((k - 1) * v / (2 * np.pi)), rel=0.05)
     assert np.std(seen) < np.sqrt(v * (1 - 2 / np.pi) / 4) * 1.2
 
 

@@ -39,7 +39,10 @@ def test_a_leak_that_determines_s_is_found_at_once(leak):
 
 
 @pytest.mark.parametrize("leak", ["week of the year", "remainder of seven", "substring", "number format", "ratio",
-                                  "pair occurs twice", "close to the row before", "sum of digits"])  # fmt: skip
+                                  "pair occurs twice", "close to the row before", "sum of digits", "repeats far away",
+                                  "sum of three modulo", "sign of three", "days between", "rank within a category",
+                                  "every second occurrence", "many codes", "digit within a code",
+                                  "check digit"])  # fmt: skip
 def test_a_leak_that_no_attacker_was_designed_for_is_found(leak):
     assert attacked(*planted(leak, 0, 0.05, 10_000), 0).summary["found"]
 

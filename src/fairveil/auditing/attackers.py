@@ -185,7 +185,9 @@ class Sparse:
         return np.asarray((x - self.center) / self.spread, dtype=np.float32)
 
     def _indicators(self, y: Array) -> Matrix:
-        columns = y[:, None] if self.classes is None else y[:, None] == np.arange(self.classes)[None, :]
+        # Of two classes, one indicator is enough.
+        codes = np.arange(self.classes or 1) if self.classes != 2 else np.ones(1)
+        columns = y[:, None] if self.classes is None else y[:, None] == codes[None, :]
         columns = columns.astype(np.float64)
         spread = columns.std(axis=0)
         return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 0, spread, 1.0), dtype=np.float32)
@@ -214,7 +216,9 @@ def _screen(scaled: Matrix, targets: Matrix, keep: int) -> NDArray[np.int64]:
     # A product of rare flags is nonzero in a handful of rows only: its correlation is noise.
     together[deviation < 1e-3] = 0.0
     rows, columns = np.triu_indices(len(chosen), k=1)
-    scores = np.concatenate([alone, together[rows, columns]])
+    # The largest of many correlations is larger by chance: products are compared by what exceeds that.
+    chance = [np.sqrt(2.0 * np.log(max(count, 2)) / n) for count in (len(alone), len(rows))]
+    scores = np.concatenate([alone - chance[0], together[rows, columns] - chance[1]])
     names = np.concatenate([
         np.stack([np.arange(scaled.shape[1]), np.full(scaled.shape[1], -1)], axis=1),
         np.stack([chosen[rows], chosen[columns]], axis=1),
@@ -258,7 +262,7 @@ def battery(profile: Profile, *, images: bool = False, wide: bool = False) -> li
         return [Sklearn(_forest(classes, leaf, 100 if not full else 300, seed), classes, most, seed) for leaf in sizes]
 
     def neighbours(classes: int | None, seed: int) -> list[Model]:
-        return [Neighbours(classes, (10, 40, 120), most, seed)]
+        return [Neighbours(classes, (10, 40, 120), most // 2, seed)]
 
     def sparse(classes: int | None, seed: int) -> list[Model]:
         return [Sparse(classes, (1, 3, 10, 30, 100), seed)]
@@ -301,7 +305,8 @@ def battery(profile: Profile, *, images: bool = False, wide: bool = False) -> li
         *networks,
         Attacker("sparse linear", "everything", sparse, checks=True),
         Attacker("crosses", "codes", crosses, checks=True),
-        Attacker("LightGBM", "details", boosting),
+        # Trees on everything also see the details; without the values they are worth their time in a full audit only.
+        *([Attacker("LightGBM", "details", boosting)] if full else []),
         Attacker("LightGBM", "everything", boosting),
     ]
     components = [

@@ -20,9 +20,9 @@ from fairveil.auditing.case import Case, open_case
 from fairveil.auditing.certificate import Certificate
 from fairveil.auditing.controls import control_rows, failures
 from fairveil.auditing.inputs import Draw, Target
-from fairveil.auditing.mutual_information import Channel, LogDensity, information_row
+from fairveil.auditing.mutual_information import LogDensity, information_row
 from fairveil.auditing.presence import presence_rows
-from fairveil.auditing.protocol import Attempt, Evidence, Terms, attempt
+from fairveil.auditing.protocol import Terms
 from fairveil.auditing.result import AuditResult
 from fairveil.auditing.tasks import Used, task_models, task_rows
 from fairveil.metrics.estimate import check_confidence
@@ -145,7 +145,7 @@ def audit(
             clock.timed("presence", lambda: _presence(case, terms)),
             clock.timed("tasks", lambda: _used(case, models, terms, on_original=test_on_original)),
         ])  # fmt: skip
-        nats = clock.timed("information", lambda: _information(case, attacked, models[0], _EPOCHS[profile], terms))()
+        nats = clock.timed("information", lambda: _information(case, attacked, used, _EPOCHS[profile], terms))()
     reasons = failures(controls, {name for name, found in attacked.items() if found.summary["found"]})
     return AuditResult(
         valid=not reasons,
@@ -253,26 +253,19 @@ def _presence(case: Case, terms: Terms) -> list[dict[str, Any]]:
 
 
 def _information(
-    case: Case, attacked: dict[str, Found], model: Attacker, epochs: int, terms: Terms
+    case: Case, attacked: dict[str, Found], used: list[Used], epochs: int, terms: Terms
 ) -> list[dict[str, Any]]:
-    """Information about every discrete column, in nats: S from all attackers, tasks from one model."""
-    roles = [("sensitive", target) for target in case.hidden] + [("target", target) for target in case.tasks]
-    told = [(role, target) for role, target in roles if target.classes is not None]
-    tasks = [
-        (target, attacked[target.name].attempts if role == "sensitive" else model, case.seen, case.known,
-         case.channel, terms.plain, epochs)
-        for role, target in told
+    """Information about every discrete column, in nats: S from all attackers, tasks from their models."""
+    predicted = [
+        *(("sensitive", target, attacked[target.name].attempts, (case.seen, case.known)) for target in case.hidden),
+        *(("target", task, found.attempts, case.without(task.name))
+          for task, found in zip(case.tasks, used, strict=True)),
     ]  # fmt: skip
-    rows = terms.engine.map(_nats, tasks, lambda i: terms.step(f"information about {told[i][1].name}"))
-    return [{"role": role, **row} for (role, _), row in zip(told, rows, strict=True)]
-
-
-def _nats(
-    target: Target, by: list[Attempt] | Attacker, seen: Evidence, known: Evidence | None, channel: Channel | None,
-    terms: Terms, epochs: int,
-) -> dict[str, Any]:  # fmt: skip
-    attempts = by if isinstance(by, list) else [attempt(by, seen, target, terms.seed)]
-    return information_row(target, attempts, seen, known, channel, terms, epochs=epochs)
+    told = [each for each in predicted if each[1].classes is not None]
+    work = partial(information_row, epochs=epochs)
+    tasks = [(target, attempts, *views, case.channel, terms.plain) for _, target, attempts, views in told]
+    rows = terms.engine.map(work, tasks, lambda i: terms.step(f"information about {told[i][1].name}"))
+    return [{"role": each[0], **row} for each, row in zip(told, rows, strict=True)]
 
 
 def _group_sizes(case: Case) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,7 @@ def open_case(
     if isinstance(before, Table) and isinstance(release, Table):
         columns = compare_columns(before, release)
 
+    @cache
     def without(name: str) -> tuple[Evidence, Evidence | None]:
         if name not in release.names or len(release.names) == 1:
             return seen, known

@@ -22,8 +22,8 @@ Matrix = NDArray[np.float32]
 _FOLDS, _PRIOR_ROWS = 5, 10.0
 #: Maximum number of classes of a column in triples, and of triples.
 _COARSE, _MOST_TRIPLES = 8, 600
-#: Maximum number of columns whose pairs are all tried.
-_MOST_PAIRED = 60
+#: Maximum number of columns whose pairs are all tried, and of classes of a column in pairs.
+_MOST_PAIRED, _MOST_CLASSES = 60, 64
 #: Candidate numbers of combinations for the linear model, and the number for trees; chosen on validation rows.
 _KEPT, _KEPT_BY_TREES = (1, 4, 24), 64
 
@@ -90,7 +90,8 @@ class Crosses:
 
     def _subsets(self) -> list[tuple[int, ...]]:
         columns = [column for column in range(len(self.sizes)) if self.sizes[column] > 1] or [0]
-        paired = sorted(columns, key=lambda column: self.sizes[column])[:_MOST_PAIRED]
+        paired = [column for column in columns if self.sizes[column] <= _MOST_CLASSES]
+        paired = sorted(paired, key=lambda column: self.sizes[column])[:_MOST_PAIRED]
         few = paired
         while comb(len(few), 3) > _MOST_TRIPLES:
             few = few[:-1]

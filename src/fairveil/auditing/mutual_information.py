@@ -27,6 +27,8 @@ from fairveil.metrics import Estimate
 #: Width of the last hidden layer (supplement, Section `MIestimation`): small for few classes, else wide, then PCA.
 _FEW_CLASSES, _SMALL, _WIDE, _COMPONENTS = 8, 8, 128, 12
 _FEWEST_OF_A_CLASS = 30
+#: Maximum number of test rows of the nearest-neighbour estimate; its error is that of these rows.
+_MOST_ROWS = 6000
 
 
 LogDensity = Callable[[Array, Array], Array]
@@ -92,15 +94,16 @@ def information_row(
     if channel is not None:
         row |= flat("upper", channel.information(truth.parts.test, codes, terms.confidence))
     # The k-NN estimate needs enough neighbours: classes with few test rows are dropped.
+    some = np.sort(np.random.default_rng(terms.seed).permutation(len(codes))[:_MOST_ROWS])
+    codes = codes[some]
     frequent = np.isin(codes, np.flatnonzero(np.bincount(codes) >= _FEWEST_OF_A_CLASS))
     if len(np.unique(codes[frequent])) < 2:
         return row
-    found = mutual_information_with_error(embedding(target, release, epochs, terms.seed)[frequent], codes[frequent])
+    some, codes = some[frequent], codes[frequent]
+    found = mutual_information_with_error(embedding(target, release, epochs, terms.seed)[some], codes)
     row |= {"embedding": found.value, "embedding_error": found.error}
     if original is not None:
-        before = mutual_information_with_error(
-            embedding(target, original, epochs, terms.seed)[frequent], codes[frequent]
-        )
+        before = mutual_information_with_error(embedding(target, original, epochs, terms.seed)[some], codes)
         row |= {"embedding_original": before.value, "embedding_original_error": before.error,
                 **_ratio(found, before)}  # fmt: skip
     return row

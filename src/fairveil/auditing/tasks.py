@@ -10,7 +10,7 @@ from fairveil.auditing.attackers import Attacker, Profile, battery
 from fairveil.auditing.clusters import widened
 from fairveil.auditing.inputs import Target, in_quarters
 from fairveil.auditing.model import Array
-from fairveil.auditing.protocol import Evidence, Terms, Wanted
+from fairveil.auditing.protocol import Attempt, Evidence, Terms, Wanted
 from fairveil.auditing.scoring import Truth, flat, majority_share
 from fairveil.metrics import (
     Estimate,
@@ -36,10 +36,13 @@ def task_models(profile: Profile, *, images: bool) -> list[Attacker]:
 
 @dataclass(frozen=True)
 class Used:
-    """A task: one row per model, kind of test rows and sensitive column; rates of every group if Y is binary."""
+    """A task: one row per model, kind of test rows and sensitive column; rates of every group if Y is binary; what the
+    models predicted.
+    """
 
     rows: list[dict[str, Any]]
     rates: list[dict[str, Any]]
+    attempts: list[Attempt]
 
 
 def task_rows(
@@ -53,7 +56,7 @@ def task_rows(
     on_original: bool,
 ) -> Used:
     """Train every model on the release and score it. Its users have one draw, so models learn from one."""
-    used = Used([], [])
+    used = Used([], [], [])
     release = release.on(release.parts)
     also = original if on_original else None
     wanted = [Wanted(f"{task.name}: {model.name}", model, release, task, also=also) for model in models]
@@ -62,6 +65,7 @@ def task_rows(
     attempts = terms.attempts(wanted)
     for number, model in enumerate(models):
         made = attempts[number]
+        used.attempts.append(made)
         found = {"released": made.test}
         if made.other is not None:
             found["original"] = made.other

@@ -24,24 +24,35 @@ from fairveil._utils.errors import InputError
 from fairveil.auditing.details import (
     NumberDetails,
     calendar_codes,
-    equal_columns,
     moments_of,
+)
+from fairveil.auditing.relations import (
+    equal_columns,
     neighbours,
     occurrences,
+    places,
+    ranks_within,
+    remainders,
+    repeats,
+    row_summary,
     steps,
-    text_form,
-    text_shape,
+    totals,
 )
+from fairveil.auditing.texts import text_form, text_shape
 from fairveil.data.frames import Table, missing_mask
 
 Matrix = NDArray[np.float32]
 
 #: Maximum number of one-hot slots for the most frequent categories of a column; all others share one slot.
 _MOST_CATEGORIES = 100
-#: Maximum number of classes of a column in the view `codes`; quantile bins for numbers with more values.
+#: Maximum number of classes of a column in the view `codes`; quantile bins for numbers with more values. Columns of
+#: more values, up to a number and of several rows each on average, are also coded by all of them.
 _MOST_CODES, _CODED_BINS = 64, 8
+_MOST_LEVELS, _ROWS_OF_A_LEVEL = 4096, 3
 #: Periods of the row position, and number of steps over it.
 _PERIODS, _STEPS = range(2, 11), 8
+#: A sign that fewer rows have is no class of its own.
+_RARE = 0.02
 #: A text column is numeric if at least this share of its values parse as numbers.
 _NUMERIC = 0.95
 
@@ -52,7 +63,7 @@ class FeatureMap:
 
     categories: the most frequent values of each text column. long: text columns with more values than that.
     numbers: the features of each numeric column. values_of: the values of numeric columns with few distinct ones.
-    missing: columns with missing cells.
+    missing: columns with missing cells. levels: all values of columns with many that occur several times.
     """
 
     categories: dict[str, pa.Array]
@@ -60,12 +71,14 @@ class FeatureMap:
     numbers: dict[str, NumberDetails]
     values_of: dict[str, NDArray[np.float64]]
     missing: tuple[str, ...]
+    levels: dict[str, pa.Array | NDArray[np.float64]]
 
     @classmethod
     def of(cls, tables: Sequence[Table]) -> "FeatureMap":
         """Build from all draws of a release, without using S."""
         categories, long, numbers, missing = {}, [], {}, []
         values_of: dict[str, NDArray[np.float64]] = {}
+        levels: dict[str, pa.Array | NDArray[np.float64]] = {}
         columns = {
             name: pa.chunked_array([chunk for table in tables for chunk in table.arrow[name].chunks])
             for name in tables[0].names
@@ -82,13 +95,17 @@ class FeatureMap:
                 distinct = np.unique(found.values[np.isfinite(found.values)])
                 if len(distinct) <= _MOST_CODES:
                     values_of[name] = distinct
+                elif _repeat(len(distinct), len(column)):
+                    levels[name] = distinct
                 continue
             counts = pc.value_counts(_as_text(name, column).filter(pa.array(~gone)))
             order = np.argsort(-counts.field("counts").to_numpy(), kind="stable")[:_MOST_CATEGORIES]
             categories[name] = counts.field("values").take(pa.array(order))
             if len(counts) > _MOST_CATEGORIES:
                 long.append(name)
-        return cls(categories, tuple(long), numbers, values_of, tuple(missing))
+            if len(counts) > _MOST_CODES - 2 and _repeat(len(counts), len(column)):
+                levels[name] = counts.field("values")
+        return cls(categories, tuple(long), numbers, values_of, tuple(missing), levels)
 
     def values(self, table: Table) -> Matrix:
         """Standardised numbers, one-hot categories, missing flags: (rows, features)."""
@@ -119,17 +136,27 @@ class FeatureMap:
         # Numbers written in text: the same number can be written in several ways.
         written = [table.arrow[name] for name in self.numbers if pa.types.is_string(table.arrow[name].type)]
         parts += [text_form(column) for column in written] + steps(filled)
-        codes = {name: _coded(table.arrow[name]) for name in table.names}
-        parts += equal_columns(filled, texts) + occurrences(codes, len(table)) + neighbours(codes, len(table))
+        codes, rows = {name: _coded(table.arrow[name]) for name in table.names}, len(table)
+        ticks = {name: how.ticks for name, how in self.numbers.items() if how.ticks is not None}
+        parts += equal_columns(filled, texts, ticks) + remainders(filled) + totals(filled)
+        parts += occurrences(codes, rows) + places(codes) + ranks_within(codes, filled)
+        parts += neighbours(codes, rows) + repeats(codes) + row_summary(codes, filled, rows)
         absent = self.absent(table)
-        return _stack([*parts, absent, absent.sum(axis=1, keepdims=True)], len(table))
+        gone = absent.sum(axis=1, keepdims=True)
+        return _stack([*parts, absent, gone, gone % 2], rows)
 
     def codes(self, table: Table) -> Matrix:
-        """Every column as a few classes, the most frequent first; for timestamps, also hour, weekday, day and month."""
+        """Every column as a few classes, the most frequent first; for timestamps, also hour, weekday, day and month;
+        for integers, also whether they are odd; for numbers of many values, also whether they exceed the median and 0.
+        Columns of more values that repeat are also there with a class for each value.
+        """
         columns = []
         for name, known in self.categories.items():
-            found = pc.index_in(_as_text(name, table.arrow[name]), value_set=known[: _MOST_CODES - 2])
-            columns.append(pc.fill_null(found, _MOST_CODES - 2).to_numpy(zero_copy_only=False))
+            texts = _as_text(name, table.arrow[name])
+            for values in (known[: _MOST_CODES - 2], *([self.levels[name]] if name in self.levels else [])):
+                columns.append(
+                    pc.fill_null(pc.index_in(texts, value_set=values), len(values)).to_numpy(zero_copy_only=False)
+                )
         for name, how in self.numbers.items():
             numbers = self._filled(table, name)
             values = self.values_of.get(name)
@@ -139,6 +166,12 @@ class FeatureMap:
                 edges = np.asarray(how.edges)
                 chosen = edges[np.linspace(0, len(edges) - 1, min(_CODED_BINS - 1, len(edges))).round().astype(int)]
                 columns.append(np.digitize(numbers, np.unique(chosen)))
+                columns.append(numbers > edges[len(edges) // 2])
+                below = float(np.mean(numbers < 0))
+                columns += [numbers < 0] if min(below, 1.0 - below) > _RARE else []
+                columns += [numbers % 2 == 1] if how.divisors else []
+            if name in self.levels:
+                columns.append(np.searchsorted(self.levels[name], numbers).clip(max=len(self.levels[name]) - 1))
             if how.ticks is not None:
                 moments = numbers * how.ticks
                 columns += calendar_codes(moments)
@@ -149,6 +182,11 @@ class FeatureMap:
         found = _as_number(table.arrow[name], table.types.get(name), sure=True)
         assert found is not None
         return np.where(np.isnan(found.values), self.numbers[name].center, found.values)
+
+
+def _repeat(distinct: int, rows: int) -> bool:
+    """Whether the values of a column are few enough, and frequent enough, to be classes."""
+    return distinct <= _MOST_LEVELS and rows >= _ROWS_OF_A_LEVEL * distinct
 
 
 def order_features(rows: int, parts: Sequence[NDArray[np.int64]]) -> Matrix:

@@ -27,7 +27,7 @@ from fairveil.encoders.architecture import Architecture, Signature, check_weight
 from fairveil.encoders.codebook import check_cells, learn_cells, learn_codebook, plain_rows, squared_distances
 from fairveil.encoders.heads import Noise
 from fairveil.encoders.matrix import Finite
-from fairveil.encoders.scores import centred, level_off, scores_of, shared_directions, task_directions
+from fairveil.encoders.scores import Scores, centred, learn_scores, steps_width
 from fairveil.encoders.warm_start import WarmStart
 from fairveil.objectives import Distortion
 from fairveil.objectives.distortion import slot_weights
@@ -138,7 +138,7 @@ class BalancedPartition(Partition):
     }
 
     n_cells: int = 16
-    score_weight: float = 10.0
+    score_weight: float = 30.0
     directions: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     scores: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
 
@@ -151,13 +151,11 @@ class BalancedPartition(Partition):
         if not self.score_weight:
             return super().fitted(rows, schema, seeds)
         assert isinstance(schema, Schema)
-        weights = slot_weights(schema.layout)
-        found = task_directions(rows, weights) if rows.tasks else shared_directions(rows, schema.layout, weights)
-        directions, heights = level_off(found * math.sqrt(self.score_weight), rows)
+        found = learn_scores(rows, schema.layout, slot_weights(schema.layout), self.score_weight, self.n_cells)
         cells = learn_cells(rows.x, schema, self.n_cells, seeds.number(), weight=rows.weight,
-                            scores=centred(scores_of(rows.x, directions, heights), rows.sensitive))  # fmt: skip
-        return replace(self, codebook=plain_rows(cells.records), directions=plain_rows(directions),
-                       scores=plain_rows(torch.cat([heights[None], cells.scores])))  # fmt: skip
+                            scores=centred(found.of(rows.x, schema.layout), rows.sensitive))  # fmt: skip
+        return replace(self, codebook=plain_rows(cells.records), directions=plain_rows(found.directions),
+                       scores=plain_rows(torch.cat([found.heights[None], cells.scores])))  # fmt: skip
 
     def build(self, signature: Signature, members: int) -> "BalancedPartitionEncoder":
         """The potentials."""
@@ -264,7 +262,10 @@ class BalancedPartitionEncoder(PartitionEncoder):
         directions, scores = (torch.tensor(each, dtype=torch.float32) for each in
                               (architecture.directions, architecture.scores))  # fmt: skip
         shapes = (tuple(directions.shape), tuple(scores.shape))
-        if shapes not in (((0,), (0,)), ((len(directions), self.layout.width + 1), (self.cells + 1, len(directions)))):
+        if shapes not in (
+            ((0,), (0,)),
+            ((len(directions), steps_width(self.layout) + 1), (self.cells + 1, len(directions))),
+        ):
             raise ValueError("the scores of its cells do not match its columns")  # read from a crafted file
         self.register_buffer("directions", directions, persistent=False)
         self.register_buffer("scores", scores[1:], persistent=False)
@@ -285,7 +286,7 @@ class BalancedPartitionEncoder(PartitionEncoder):
 
     def scores_of(self, rows: Tensor) -> Tensor:
         """The scores that the cells keep: (rows, scores)."""
-        return scores_of(rows, self.directions, self.heights)
+        return Scores(self.directions, self.heights[0]).of(rows, self.layout)
 
     def probabilities(self, rows: Tensor, sensitive: Tensor | None) -> None:
         """Nearly all are 0 or 1: for draws there is a tighter bound."""
@@ -327,7 +328,8 @@ def balanced_potentials(near: Tensor, wanted: Tensor, border: float) -> Tensor:
             if gap.abs().max() < _CLOSE:
                 break
             curvature = (torch.diag(shares) - chances.T @ chances / len(near)) / softness
-            curvature += 1e-3 * torch.diag(shares) / softness  # potentials matter only up to a constant
+            # Potentials matter only up to a constant, and a cell may have lost all of its rows.
+            curvature += 1e-3 * torch.diag(torch.maximum(shares, wanted)) / softness
             found = found + _step_within(near, wanted, softness, found, torch.linalg.solve(curvature, gap))
     return found - found.mean()
 

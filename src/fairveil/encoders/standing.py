@@ -16,13 +16,15 @@ from torch import Tensor
 
 from fairveil.data.layout import Layout
 from fairveil.data.rows import Rows
-from fairveil.encoders.scores import shared_directions
+from fairveil.encoders.scores import centred, column_predictions
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
 #: Folds of the models that predict a task.
 _FOLDS = 5
+#: The number of shared scores.
+_SHARED = 3
 #: The most frequent classes of a task whose probabilities are kept.
 _CLASSES = 8
 #: With more slots than this, numbers are scored by value.
@@ -84,8 +86,30 @@ def score_standing(scores: Floats, groups: Array, weight: float, counted: Array 
 
 
 def shared_scores(rows: Rows, layout: Layout) -> Tensor:
-    """Directions of what the columns have in common within groups: (scores, width)."""
-    return shared_directions(rows, layout, _scored(layout))
+    """Directions of what the columns have in common within groups, (scores, width): the main directions of the columns'
+    predictions from each other.
+
+    Scores are in the unit of the distance: where columns have nothing in common, the scores hardly vary.
+    """
+    weights = _scored(layout)
+    used = weights.nonzero()[:, 0]
+    root = weights[used].double().sqrt()
+    x = centred(rows.x[:, used].double() * root, rows.sensitive)
+    second = x.T @ x / len(x)
+    coefficients = column_predictions(second, _columns_of(layout, used.tolist()), len(used))
+    _, directions = torch.linalg.eigh(coefficients.T @ second @ coefficients)
+    found = torch.zeros(min(_SHARED, len(used)), len(weights))
+    found[:, used] = ((coefficients @ directions[:, -_SHARED:]).T * root).float()
+    return found
+
+
+def _columns_of(layout: Layout, used: list[int]) -> list[tuple[list[int], list[int]]]:
+    """The slots of each column, as positions among those used; nothing else is left out of its prediction."""
+    place = {slot: position for position, slot in enumerate(used)}
+    slots = [list(range(group.start, group.stop)) for group in layout.groups]
+    slots += [[slot] for slot in range(layout.group_width, layout.width)]
+    found = ([place[slot] for slot in column if slot in place] for column in slots)
+    return [(column, []) for column in found if column]
 
 
 def _scored(layout: Layout) -> Tensor:
