@@ -34,6 +34,8 @@ from fairveil.workflows.release.parts import (
 from fairveil.workflows.release.presence import counted, people_among
 from fairveil.workflows.writing import TableWriter
 
+#: A table is divided into about as many tasks, if it has as many row groups.
+_FEWEST_TASKS = 64
 CHANGED = "{name} is not the file from which the interrupted release was made. Omit --resume to start again."
 
 
@@ -82,10 +84,12 @@ class Stretch:
 def stretches(job: Job) -> list[list[tuple[int, int, int | None, int]]]:
     """Tasks for drawing all files: for each, consecutive (file, first, last, index) of about `SPAN` batches or more.
 
-    Indices of parts increase with files and rows, with gaps where the number of rows is not known.
+    Small tables are divided into more tasks, so that all workers have some. Indices of parts increase with files and
+    rows, with gaps where the number of rows is not known.
     """
     tasks: list[list[tuple[int, int, int | None, int]]] = [[]]
     held = index = 0
+    enough = min(SPAN, max(1, job.source.expected // job.batch_rows // _FEWEST_TASKS))
     for number, file in enumerate(job.source.files):
         if file.kind == "csv":  # one task reads it; a row has at least one byte per column
             most = 1 + file.size // (max(1, len(file.names) - len(file.fixed)) * job.batch_rows)
@@ -96,7 +100,7 @@ def stretches(job: Job) -> list[list[tuple[int, int, int | None, int]]]:
             tasks[-1].append((number, first, last, index))
             index += -(-batches // SPAN)
             held += batches
-            if held >= SPAN:
+            if held >= enough:
                 tasks.append([])
                 held = 0
     return [task for task in tasks if task]
