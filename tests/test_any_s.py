@@ -100,10 +100,10 @@ def test_a_group_of_twenty_rows_is_named_and_moved():
     group = np.repeat(list("abcdef"), [400, 300, 250, 150, 120, 20])
     X = pd.DataFrame({"x": np.where(generator.random(len(group)) < 0.7, group, "a"),
                       "y": generator.normal(size=len(group)) + (group == "f")})  # fmt: skip
-    encoder = FairEncoder(2.5, sees_sensitive=True, training=BRIEF, verbose=False, random_state=0, unmet="warn")
-    encoder.fit(X, sensitive_features=pd.Series(group, name="g"))
-    assert encoder.architecture_.name == "transport"
-    assert "1 with fewer than 100 rows (the least: 20)" in encoder.architecture_reason_
+    settings = {"sees_sensitive": True, "training": BRIEF, "verbose": False, "random_state": 0, "unmet": "warn"}
+    encoder = FairEncoder(2.5, **settings).fit(X, sensitive_features=pd.Series(group, name="g"))
+    assert "1 of them with fewer than 100 rows (the least: 20)" in encoder.architecture_reason_
+    encoder = FairEncoder(2.5, architecture=SMALL, **settings).fit(X, sensitive_features=pd.Series(group, name="g"))
     released = encoder.transform(X, sensitive_features=pd.Series(group, name="g"))
     assert (released.loc[group == "f", "x"] != "f").mean() > 0.2
 
@@ -157,3 +157,9 @@ def test_equalized_odds_needs_the_truth_of_every_row():
         FairEncoder(fairness="equalized_odds", verbose=False).fit(X, sensitive_features=S)
     with pytest.raises(InputError, match="equalized_odds"):
         FairEncoder(fairness="odds", verbose=False).fit(X, sensitive_features=S)
+
+
+def test_a_solved_channel_is_refused_where_it_would_not_serve_the_aim():
+    X, S, _ = told(200)
+    with pytest.raises(InputError, match="minimises I"):
+        FairEncoder(architecture=fv.Matrix(exact=True), loss="zero_one", verbose=False).fit(X, sensitive_features=S)

@@ -441,7 +441,7 @@ def test_three_groups_a_budget_by_kind_and_a_handful_of_rows():
     few.fit(X.iloc[:60], sensitive_features=S["sex"].iloc[:60])
 
 
-def test_auto_takes_transport_for_any_s_with_enough_rows(discrete):
+def test_auto_takes_transport_for_two_groups_seen_or_not(discrete):
     frame, s, _ = discrete
     X, S, y = people(1600)
 
@@ -454,14 +454,14 @@ def test_auto_takes_transport_for_any_s_with_enough_rows(discrete):
         return encoder.architecture_.name
 
     assert chosen(X, S["sex"], sees_sensitive=True) == "transport"
-    assert "has 2 groups" in reasons[-1]
+    assert "two groups of at least 100 rows" in reasons[-1]
     assert chosen(X.iloc[:150], S["sex"].iloc[:150], sees_sensitive=True) == "feedforward"  # too few
-    assert "fewer than two groups of S have 100 rows" in reasons[-1]
+    assert "rows; transport needs 100" in reasons[-1]
     assert chosen(X, S["sex"]) == "transport"  # S is not seen
-    assert "a score of S" in reasons[-1]
-    assert chosen(X, S["region"], sees_sensitive=True) == "transport"  # three groups
+    assert "scores rows by S" in reasons[-1]
+    assert chosen(X, S["region"], sees_sensitive=True) == "feedforward"  # three groups
     assert chosen(X, S["sex"], y, sees_sensitive=True, target_weight=1.0) == "transport"  # a task changes nothing
-    assert chosen(X[["role", "town"]], X["height"], sees_sensitive=True, loss="squared") == "transport"
+    assert chosen(X[["role", "town"]], X["height"], sees_sensitive=True, loss="squared") == "feedforward"
     assert chosen(frame.iloc[:1000], s.iloc[:1000], sees_sensitive=True) == "matrix"  # few combinations
     assert "can be solved" in reasons[-1]
 

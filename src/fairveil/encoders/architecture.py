@@ -84,6 +84,11 @@ class Architecture:
             ARCHITECTURES[cls.name] = cls
 
     @property
+    def solves(self) -> bool:
+        """Whether it minimises I(R; S) without a game, so that no other loss, task or definition of fairness counts."""
+        return False
+
+    @property
     def uses_bins(self) -> bool:
         """Whether numbers are released by drawing one of a few bins. Otherwise the schema has no bins."""
         return True

@@ -12,8 +12,7 @@ from fairveil.encoders.pixels import NoisyAutoencoder
 from fairveil.encoders.transport import Transport
 from fairveil.objectives import Distortion
 
-#: Minimum rows of two groups of S for `transport`: with fewer, its mover does not learn enough. Other groups may be
-#: smaller: their rows move to records of the large ones.
+#: Minimum rows of each of two groups of S for `transport`: with fewer, its mover does not learn enough.
 _FEWEST_MOVED = 100
 #: Maximum slots of the columns for `transport`: the cost of drawing column after column grows with their square.
 _MOST_MOVED = 2048
@@ -41,7 +40,7 @@ def choose_architecture(
 ) -> Choice:
     """For a table of few combinations of categories the exact channel. For large images and tables of many numbers,
     `affine_transport` if the encoder sees classes; for other large images the autoencoder, if it applies. For other
-    tables `transport`, if it applies and at least two groups are not small; else a dense network.
+    tables `transport`, if it applies and S has two classes that are not small; else a dense network.
 
     group_sizes: rows of each class of S; empty if S is a number. solvable: whether the aim is the least I(R; S),
     without a task and without Y. The evidence for the rule is in docs/method.md.
@@ -61,23 +60,25 @@ def choose_architecture(
         return Choice(dense, "the autoencoder does not apply here")
     if layout.all_free and layout.width >= _MANY_NUMBERS and affine.problem(signature, distortion) is None:
         return Choice(affine, f"a table of at least {_MANY_NUMBERS} numbers, and the encoder sees S")
-    large = sum(size >= _FEWEST_MOVED for size in group_sizes)
-    if group_sizes and large < 2:
-        return Choice(dense, f"fewer than two groups of S have {_FEWEST_MOVED} rows, which transport needs")
-    if layout.group_width > _MOST_MOVED:
-        return Choice(dense, f"the columns have {layout.group_width} categories and bins in all; transport is chosen "
-                             f"up to {_MOST_MOVED}")  # fmt: skip
-    if transport.problem(signature, distortion) is not None:
-        return Choice(dense, "transport needs bins for all numbers and a distortion that adds up over columns")
-    return Choice(transport, _why_transport(signature, group_sizes))
+    why_not = _why_not_transport(signature, group_sizes)
+    if why_not is None and layout.group_width > _MOST_MOVED:
+        why_not = (f"the columns have {layout.group_width} categories and bins in all; transport is chosen up to "
+                   f"{_MOST_MOVED}")  # fmt: skip
+    if why_not is None and transport.problem(signature, distortion) is not None:
+        why_not = "transport needs bins for all numbers and a distortion that adds up over columns"
+    if why_not is not None:
+        return Choice(dense, why_not)
+    seen = "sees S, which" if signature.sensitive_width else "scores rows by S, which"
+    return Choice(transport, f"the encoder {seen} has two groups of at least {_FEWEST_MOVED} rows")
 
 
-def _why_transport(signature: Signature, group_sizes: Sequence[int]) -> str:
-    if not signature.sensitive_width:
-        return "rows can be moved between groups by a score of S that is computed from X"
+def _why_not_transport(signature: Signature, group_sizes: Sequence[int]) -> str | None:
+    """Why transport is not chosen for this S; None if it is."""
     if not group_sizes:
-        return "the encoder sees S as a number, so rows can be moved between its ranges"
+        return "S is a number; transport is chosen for two groups"
     small = [size for size in group_sizes if size < _FEWEST_MOVED]
-    few = f"; of these, {len(small)} with fewer than {_FEWEST_MOVED} rows (the least: {min(small)}), which an audit " \
-          "can hardly judge" if small else ""  # fmt: skip
-    return f"the encoder sees S, which has {len(group_sizes)} groups{few}"
+    few = (f"; {len(small)} of them with fewer than {_FEWEST_MOVED} rows (the least: {min(small)}), which an audit "
+           "can hardly judge") if small else ""  # fmt: skip
+    if len(group_sizes) > 2:
+        return f"S has {len(group_sizes)} groups; transport is chosen for two{few}"
+    return f"a group of S has {min(small)} rows; transport needs {_FEWEST_MOVED}" if small else None

@@ -44,7 +44,7 @@ class Matrix(Architecture):
         combinations of categories, for a few categorical columns.
     exact : bool
         Solve for the channel of least I(R; S) instead of learning it, for an alphabet of at most 32 records and at most
-        8 classes of S. (For the log-loss; with a known task or equalized odds it is learned.)
+        8 classes of S, and for the log-loss, without a known task or equalized odds.
     codebook :
         Learned in `fit`; leave it empty.
 
@@ -67,6 +67,11 @@ class Matrix(Architecture):
     def defaults(self, layout: Layout) -> Mapping[str, Any]:
         """An exact channel needs no game."""
         return {**self.training, "steps": None} if self.exact else self.training
+
+    @property
+    def solves(self) -> bool:
+        """An exact channel is not learned in a game."""
+        return self.exact
 
     @property
     def uses_bins(self) -> bool:

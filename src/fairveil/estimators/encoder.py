@@ -92,16 +92,18 @@ class FairEncoder(TableTransformer):
         With the default distortion a changed category costs 1, and replacing all values of a column of numbers by
         its median costs 1 per row on average (at most about 2 for a single value without ties, 4 with many).
     architecture : str, Architecture, module or callable
-        "auto", or the name or configuration of an encoder. `Transport` moves complete records towards one group of S,
-        along optimal matchings; it needs sees_sensitive=True, a discrete S, and numbers with bins. `FeedForward` is the
+        "auto", or the name or configuration of an encoder. `Transport` exchanges values between rows of different
+        groups, along optimal matchings; groups are classes of S, ranges of a number, or, if the encoder does not see S,
+        rows that suggest one class or another. It needs numbers with bins. `FeedForward` is the
         paper's network. `Partition` releases one of `n_cells` records, with separate borders between them for each
         group of S: for many groups and many numbers. `Matrix` is a channel over a small alphabet, which can be
         certified. `Gaussian` adds noise to numbers. `AffineTransport` and `LatentCode` move and noise principal
         components: for images, sensors and embeddings. For images also `FeedForward`, `TransposedConv`,
         `NoisyAutoencoder`. A module, or a callable f(inputs, outputs) that returns one, is your own network. "auto"
-        uses affine transport for large images and tables of many numbers if the encoder sees S, the autoencoder for
-        other large images, transport if the encoder sees S and S has two groups of at least 100 rows, and otherwise the
-        feed-forward network; `architecture_reason_` says why.
+        solves for the best channel (`Matrix(exact=True)`) if there are few combinations of categories; it uses affine
+        transport for large images and tables of many numbers if the encoder sees S, the autoencoder for other large
+        images, transport if S has two classes of at least 100 rows, and otherwise the feed-forward network;
+        `architecture_reason_` says why.
     loss : {"log", "squared", "zero_one"} or AlphaLoss
         The adversary's loss. "squared" is for a continuous S.
     distortion : {"auto", "ranks", "squared", "hamming", "cross_entropy"} or callable(released, original)
@@ -329,8 +331,12 @@ class FairEncoder(TableTransformer):
         seen = 0 if prepared.rows.sensitive is None else sensitive.width
         signature = Signature(layout, self.release, seen, sensitive.discrete, sensitive.names())
         self.architecture_reason_ = "chosen by the caller"
+        solvable = make_loss(self.loss) == LogLoss() and not prepared.tasks and prepared.rows.given is None
+        if architecture is not None and architecture.solves and not solvable:
+            raise InputError(
+                f"{architecture} minimises I(R; S): it needs loss='log', without a task or equalized odds."
+            )
         if architecture is None:
-            solvable = make_loss(self.loss) == LogLoss() and not prepared.tasks and prepared.rows.given is None
             choice = choose_architecture(signature, distortion, _group_sizes(prepared), solvable=solvable)
             architecture, self.architecture_reason_ = choice.architecture, choice.reason
             say(f"Encoder: {architecture.name}, because {choice.reason}.", settings.show_progress)

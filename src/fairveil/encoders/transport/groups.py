@@ -12,6 +12,7 @@ sees X only, S shows in a release only through q(x) = P(s | x), which a network 
 """
 
 import math
+import warnings
 from dataclasses import replace
 from itertools import pairwise
 
@@ -230,6 +231,7 @@ def nearest(points: Tensor, centres: Tensor) -> Tensor:
 def cells_of(points: Tensor | None, cells: int, start: WarmStart) -> Tensor:
     """Centres of cells: of one number, of ranges that hold about equally many points; of vectors, by k-means."""
     from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
 
     assert points is not None
     values = points.double().cpu().numpy()
@@ -239,5 +241,7 @@ def cells_of(points: Tensor | None, cells: int, start: WarmStart) -> Tensor:
     else:
         seeds = start.seeds.child("cells")
         some = seeds.numpy().permutation(len(values))[:_FOR_CELLS]
-        found = KMeans(cells, n_init=3, random_state=seeds.number() % 2**31).fit(values[some]).cluster_centers_
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than cells: some are equal
+            found = KMeans(cells, n_init=3, random_state=seeds.number() % 2**31).fit(values[some]).cluster_centers_
     return torch.from_numpy(found).float()
