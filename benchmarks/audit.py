@@ -34,9 +34,8 @@ from fairveil.auditing.inputs import make_target, read_clusters, read_release, r
 from fairveil.auditing.presence import known_people, presence_rows
 from fairveil.auditing.protocol import Evidence, Terms, split_rows
 from fairveil.auditing.variation import asymptotic_bound, binomial_bound, hoeffding_bound, interval_bound
-from fairveil.data.frames import read_table
 from fairveil.datasets import Split, load_adult
-from fairveil.estimators.certificates import Allowance, shares_of_cells
+from fairveil.estimators.certificates import Allowance
 from fairveil.information import information_bracket
 from fairveil.metrics import proportion
 from fairveil.theory import gaussian as theory
@@ -238,24 +237,14 @@ def certified(certified: float = 0.05, seeds: int = 3) -> None:
     rows = []
     for seed in range(seeds):
         for code, target_weight in (("distance", 0.0), ("shared scores", 0.0), ("score of salary", 10.0)):
-            allowance = Allowance(certified, [int(0.88 * count) for count in sizes[0]], sizes[1], 0.95)
-
-            def fit(
-                cells: int, seed: int = seed, code: str = code, target_weight: float = target_weight
-            ) -> fv.FairEncoder:
-                weight = {"distance": 0.0, "shared scores": 30.0, "score of salary": 10.0}[code]
-                balanced = fv.BalancedPartition(n_cells=cells, score_weight=weight)
-                return fv.FairEncoder(
-                    1e9, architecture=balanced, target_weight=target_weight, sees_sensitive=True, verbose=False,
-                    random_state=seed, handle_unknown="most_frequent",
-                ).fit(train.X, train.targets["salary"], sensitive_features=train.S)  # fmt: skip
-
-            def shares(encoder: fv.FairEncoder) -> np.ndarray:
-                return shares_of_cells(read_table(encoder.transform(train.X, sensitive_features=train.S)))
-
+            cells = Allowance(certified, [int(0.88 * count) for count in sizes[0]], sizes[1], 0.95).cells()
+            weight = {"distance": 0.0, "shared scores": 30.0, "score of salary": 10.0}[code]
+            balanced = fv.BalancedPartition(n_cells=cells, score_weight=weight)
+            encoder = fv.FairEncoder(1e9, architecture=balanced, target_weight=target_weight, sees_sensitive=True,
+                                     verbose=False, random_state=seed, handle_unknown="most_frequent")  # fmt: skip
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", fv.CollapseWarning)  # a code of few records always collapses
-                encoder = allowance.largest(fit, shares)
+                encoder.fit(train.X, train.targets["salary"], sensitive_features=train.S)
             made = encoder.certify(test.X, sensitive_features=test.S, unseen_rows=True)
             salary, gap = salary_of(encoder, train, test)
             rows.append({"cells keep": code, "seed": seed, "cells": made.cells,

@@ -86,16 +86,6 @@ def test_more_rows_or_a_larger_bound_allow_more_cells():
     assert cells(0.08, [6000, 4000, 3900]) < many
 
 
-def test_a_code_grows_while_its_cells_differ_in_size():
-    allowance = Allowance(0.08, [3000, 2000], [3000, 2000], 0.95)
-    few = allowance.cells()
-    assert 1.0 <= allowance.room(np.full(few, 1.0 / few)) < 1.15  # equal cells: as many as there may be
-    assert allowance.largest(lambda cells: cells, lambda cells: np.full(cells, 1.0 / cells)) <= 1.2 * few
-    uneven = allowance.largest(lambda cells: cells, lambda cells: np.r_[0.9, np.full(cells - 1, 0.1 / (cells - 1))])
-    assert uneven > 1.5 * few
-    assert allowance.room(np.r_[0.9, np.full(uneven - 1, 0.1 / (uneven - 1))]) >= 1.0
-
-
 def test_the_observed_variation_is_as_expected():
     """The formula behind the number of cells, by simulation: equal shares in one sample, counted in another."""
     generator = np.random.default_rng(0)

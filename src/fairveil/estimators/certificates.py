@@ -1,10 +1,10 @@
 """Certificates of a veil's release, and how many cells a code may have so that rows set aside certify a given bound."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,17 +23,10 @@ from fairveil.estimators.inputs import draw_source
 from fairveil.training import Training
 from fairveil.veil import Veil
 
-Fitted = TypeVar("Fitted")
-
 #: The share of the rows that are set aside to certify a code.
 SET_ASIDE = 0.45
-#: Standard deviations of the observed total variation for which the number of cells allows: more than nine in ten are
-#: below.
-_SAFETY = 1.5
-#: How often a code may grow, and by what factor at least.
-_GROWTHS, _WORTHWHILE = 2, 1.1
-#: Rows from which the shares of cells are estimated.
-_COUNTED = 20_000
+#: Standard deviations of the observed total variation for which the number of cells allows: nine in ten are below.
+_SAFETY = 1.3
 #: Variance of the absolute value of a standard normal variable.
 _FOLDED = 1.0 - 2.0 / math.pi
 
@@ -50,8 +43,8 @@ class Allowance:
     """How many cells most likely hold a certificate.
 
     fitted, held_out: the rows of each group that balance the cells, and that certify them. If all groups have the same
-    shares p_k of the cells among the fitted rows, the observed total variation among others has a mean of about
-    sum_k sqrt(p_k (1 - p_k) v / 2 pi), at most sqrt((K - 1) v / 2 pi), where v = 1/n + 1/m + 1/n' + 1/m' over the sizes
+    shares of K cells among the fitted rows, the observed total variation among others has a mean of at most
+    sqrt((K - 1) v / 2 pi), reached by equal cells, where v = 1/n + 1/m + 1/n' + 1/m' over the sizes
     of both samples of both groups.
     """
 
@@ -78,11 +71,6 @@ class Allowance:
             best,
         )
 
-    def room(self, shares: NDArray[np.float64]) -> float:
-        """By what factor the mean of the observed total variation may grow; cells with these shares."""
-        spread = float(np.sqrt(shares * (1.0 - shares)).sum())
-        return min(left / (spread * math.sqrt(v / (2.0 * math.pi)) + 1e-12) for left, v in self._pairs())
-
     def _pairs(self) -> list[tuple[float, float]]:
         """Of each pair of groups: what the certificate leaves for the mean of the observed total variation, and v."""
         pairs = list(combinations(range(len(self.fitted)), 2))
@@ -94,39 +82,21 @@ class Allowance:
             found.append((self.certified - margin - _SAFETY * math.sqrt(v * _FOLDED / 4), v))
         return found
 
-    def largest(self, fit: Callable[[int], Fitted], shares_of: Callable[[Fitted], NDArray[np.float64]]) -> Fitted:
-        """The code with the most cells that most likely holds: cells differ in size, so more of them may.
-
-        fit: a code of that many cells. shares_of: the shares of its cells among fitted rows.
-        """
-        cells = self.cells()
-        best = fit(cells)
-        for _ in range(_GROWTHS):
-            more = min(round(cells * self.room(shares_of(best)) ** 2), MOST_CELLS,
-                       sum(self.fitted) // FEWEST_ROWS_OF_A_CELL)  # fmt: skip
-            if more < _WORTHWHILE * cells:
-                break
-            larger = fit(more)
-            if self.room(shares_of(larger)) < 1.0:
-                break
-            best, cells = larger, more
-        return best
-
 
 @dataclass(frozen=True)
 class CertificatePlan:
     """What a certificate on demand needs: how many cells may be, and which rows fit the code and which certify it."""
 
-    allowance: Allowance
+    certified: float
+    cells: int
     rest: NDArray[np.int64]
     aside: NDArray[np.int64]
 
     def check(self, found: Certificate) -> Certificate:
         """The certificate of the rows set aside; raises CertificateNotMet if its bound is too large."""
-        certified = self.allowance.certified
-        if found.bound > certified:
+        if found.bound > self.certified:
             message = (f"{len(self.aside):,} rows certify {found.rounded:.4f} for {found.cells} cells, not "
-                       f"{certified:g}. Give more rows, or ask for a larger value.")  # fmt: skip
+                       f"{self.certified:g}. Give more rows, or ask for a larger value.")  # fmt: skip
             raise CertificateNotMet(message, found.bound)
         return replace(found, evidence=f"{len(self.aside):,} rows that fit set aside and used for nothing else.")
 
@@ -145,23 +115,7 @@ def plan_certificate(
     kept = 1.0 - sum(getattr(completed, name) for name in ("validation", "held_out"))
     sizes, held_out = (np.bincount(groups[rows], minlength=int(groups.max()) + 1) for rows in (rest, aside))
     allowance = Allowance(certified, (sizes * kept).astype(int).tolist(), held_out.tolist(), confidence)
-    allowance.cells()
-    return CertificatePlan(allowance, rest, aside)
-
-
-def spread_out(rows: int) -> NDArray[np.int64]:
-    """Some positions, evenly spread over this many rows: enough to estimate the shares of cells."""
-    return np.arange(0, rows, max(1, rows // _COUNTED))
-
-
-def shares_of_cells(released: Table) -> NDArray[np.float64]:
-    """The shares of the different records of a release."""
-    rows = released.arrow
-    whole = np.zeros(len(rows), dtype=np.int64)
-    for name in rows.column_names:
-        codes = rows[name].combine_chunks().dictionary_encode(null_encoding="encode").indices
-        whole = np.unique(whole * (len(rows) + 1) + codes.to_numpy(zero_copy_only=False), return_inverse=True)[1]
-    return np.bincount(whole) / len(rows)
+    return CertificatePlan(certified, allowance.cells(), rest, aside)
 
 
 def certify_veil(

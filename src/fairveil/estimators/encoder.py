@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import torch
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
@@ -28,7 +27,7 @@ from fairveil._utils.progress import say
 from fairveil._utils.randomness import Seeds
 from fairveil.auditing import Certificate
 from fairveil.data.batch import AnySchema, Batch, check_types
-from fairveil.data.frames import read_columns, read_table
+from fairveil.data.frames import read_columns
 from fairveil.data.images import is_images, read_image_batch
 from fairveil.data.layout import Layout
 from fairveil.data.marginals import largest_drift
@@ -48,13 +47,7 @@ from fairveil.encoders import (
 )
 from fairveil.estimators.adversaries import check_fairness, given_truth, with_ranges
 from fairveil.estimators.base import TableTransformer
-from fairveil.estimators.certificates import (
-    certify_veil,
-    check_certified,
-    plan_certificate,
-    shares_of_cells,
-    spread_out,
-)
+from fairveil.estimators.certificates import certify_veil, check_certified, plan_certificate
 from fairveil.estimators.distortion import Floor, left_to_spend, measure, refuse_unreachable, unmet_message
 from fairveil.estimators.fitted_rows import FittedRows
 from fairveil.estimators.inputs import (
@@ -277,25 +270,14 @@ class FairEncoder(TableTransformer):
         plan = plan_certificate(self.certified, groups, training, self.confidence,
                                 Seeds(seed_from(self.random_state, owner)))  # fmt: skip
         chosen, given = _safe_indexing(X, plan.rest), None if inside else secret.take(pa.array(plan.rest))
-        y_rest = None if y is None else _safe_indexing(y, plan.rest)
-
-        def fit_code(cells: int) -> FairEncoder:
-            code = BalancedPartition(n_cells=cells)
-            if self.target_weight:
-                code = replace(code, score_weight=self.target_weight)
-            made: FairEncoder = clone(self)
-            made.set_params(certified=None, architecture=code,
-                            budget=_UNBOUNDED if self.budget is None else self.budget)  # fmt: skip
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", CollapseWarning)  # a code of few records always collapses
-                return made.fit(chosen, y_rest, sensitive_features=given)
-
-        def shares_of(made: FairEncoder) -> NDArray[np.float64]:
-            some = spread_out(len(plan.rest))
-            seen = None if given is None else given.take(pa.array(some))
-            return shares_of_cells(read_table(made.transform(_safe_indexing(chosen, some), sensitive_features=seen)))
-
-        inner = plan.allowance.largest(fit_code, shares_of)
+        code = BalancedPartition(n_cells=plan.cells)
+        if self.target_weight:
+            code = replace(code, score_weight=self.target_weight)
+        inner = clone(self).set_params(certified=None, architecture=code,
+                                       budget=_UNBOUNDED if self.budget is None else self.budget)  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CollapseWarning)  # a code of few records always collapses
+            inner.fit(chosen, None if y is None else _safe_indexing(y, plan.rest), sensitive_features=given)
         found = plan.check(inner.certify(_safe_indexing(X, plan.aside),
                                          sensitive_features=secret.take(pa.array(plan.aside)),
                                          confidence=self.confidence, unseen_rows=True))  # fmt: skip
