@@ -252,7 +252,8 @@ def odds(options: Options) -> None:
     train, test = load_adult("I")
     rows = []
     for sees in (True, False):
-        parameters = {"sees_sensitive": sees, "fairness": "equalized_odds", "architecture": options.architecture or "transport",
+        parameters = {"sees_sensitive": sees, "fairness": "equalized_odds",
+                      "architecture": options.architecture or "transport",
                       "target_weight": options.target_weight}  # fmt: skip
         setting = Setting(train, test, options.or_else(0.6, 1.0, 1.4), parameters,
                           y=lambda split: split.targets["salary"], measure=hidden_classes,

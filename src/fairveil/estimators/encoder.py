@@ -182,8 +182,6 @@ class FairEncoder(TableTransformer):
     #: The parameter that a `FairFrontier` varies.
     _varied = "budget"
 
-    fitted_rows_: NDArray[np.bool_]
-
     def __init__(
         self,
         budget: Budget | None = None,
