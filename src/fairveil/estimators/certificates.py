@@ -25,8 +25,8 @@ from fairveil.veil import Veil
 
 #: The share of the rows that are set aside to certify a code.
 SET_ASIDE = 0.45
-#: Standard deviations of the observed total variation for which the number of cells allows: nine in ten are below.
-_SAFETY = 1.3
+#: Standard deviations of the observed total variation for which the number of cells allows.
+_SAFETY = 1.7
 #: Variance of the absolute value of a standard normal variable.
 _FOLDED = 1.0 - 2.0 / math.pi
 
@@ -44,7 +44,7 @@ class Allowance:
 
     fitted, held_out: the rows of each group that balance the cells, and that certify them. If all groups have the same
     shares of K cells among the fitted rows, the observed total variation among others has a mean of at most
-    sqrt((K - 1) v / 2 pi), reached by equal cells, where v = 1/n + 1/m + 1/n' + 1/m' over the sizes
+    sqrt(K v / 2 pi), nearly reached by equal cells, where v = 1/n + 1/m + 1/n' + 1/m' over the sizes
     of both samples of both groups.
     """
 
@@ -59,11 +59,11 @@ class Allowance:
             raise CertificateNotMet(
                 "A group of S has too few rows: none is left to balance or to certify its cells.", 1.0
             )
-        fewest = min(1 + math.floor(2.0 * math.pi * left**2 / v) if left > 0 else 0 for left, v in self._pairs())
+        fewest = min(math.floor(2.0 * math.pi * left**2 / v) if left > 0 else 0 for left, v in self._pairs())
         fewest = min(fewest, MOST_CELLS, sum(self.fitted) // FEWEST_ROWS_OF_A_CELL)
         if fewest >= 2:
             return fewest
-        best = max(self.certified - left + math.sqrt(v / (2.0 * math.pi)) for left, v in self._pairs())
+        best = max(self.certified - left + math.sqrt(v / math.pi) for left, v in self._pairs())
         raise CertificateNotMet(
             f"These rows can certify about {best:.3f} at best, not {self.certified:g}: the smallest groups of S have "
             f"{min(self.fitted)} rows to fit and {min(self.held_out)} to certify. Give more rows, or ask for a larger "
