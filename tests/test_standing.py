@@ -7,12 +7,13 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import rankdata, spearmanr
 
-from fairveil import InputError, Schema, Transport
+from fairveil import FairEncoder, InputError, Schema, Training, Transport
 from fairveil.data.frames import read_table
 from fairveil.data.rows import Rows
 from fairveil.data.table_codec import Codec
 from fairveil.encoders.scores import centred
 from fairveil.encoders.standing import ranks_within, shared_scores, shared_standing, task_scores, task_standing
+from fairveil.encoders.transport import warm_start
 from fairveil.encoders.transport.coupling import couple
 
 
@@ -130,3 +131,21 @@ def test_bad_weights(value):
     for name in ("shared_weight", "task_weight"):
         with pytest.raises(InputError, match=name):
             Transport(**{name: value})
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_transport_matches_by_the_known_task_or_by_shared_scores(weight, monkeypatch):
+    frame, s, cause = people(600, 2)
+    y, kept = (cause > 0).astype(int), []
+
+    def recorded(*arguments, standing, **settings):
+        kept.append(standing)
+        return couple(*arguments, standing=standing, **settings)
+
+    monkeypatch.setattr(warm_start, "couple", recorded)
+    short = Training(steps=2, pretraining_steps=2, adversary_hidden=((4,),), rounds=1)
+    FairEncoder(5.0, architecture=Transport(hidden=(4,), matchings=1, matched_rows=100), sees_sensitive=True,
+                target_weight=weight, training=short, unmet="warn", random_state=0, verbose=False
+                ).fit(frame, y if weight else None, sensitive_features=s)  # fmt: skip
+    assert all(one.shape[1] == (1 if weight else 3) for one in kept)  # the score of two classes; shared scores
+    assert sum(map(len, kept)) > 400
