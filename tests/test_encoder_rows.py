@@ -37,7 +37,9 @@ def found():
 def test_attackers_learn_from_new_rows_and_fitted_ones_are_a_second_figure(found, tmp_path):
     [row] = found.leakage.to_dict("records")
     assert row["auc"] == pytest.approx(0.856, abs=0.03)  # Phi(1.5 / sqrt 2)
-    assert row["fitted_auc_low"] < 0.58  # nothing can be learned from fitted rows, tested on the same rows
+    # Nothing can be learned from fitted rows. Their attackers are tested on the same rows, which do leak, so a score in
+    # a random direction is above or below 0.5.
+    assert row["fitted_auc"] < row["auc"] - 0.15
     assert row["rows"] == 700
     assert found.settings["learned_from"] == NEW
     assert found.settings["new_rows"] == 2000

@@ -91,9 +91,11 @@ class Sklearn:
 
     def predict(self, x: Matrix) -> Array:
         """Predict with the wrapped model."""
-        if self.classes is None:
-            return np.asarray(self.model.predict(x), dtype=np.float64)
-        return _spread_out(np.asarray(self.model.predict_proba(x)), self.model.classes_, self.classes)
+        # A matrix product may set this flag for padding that it does not use. The rows themselves are checked.
+        with np.errstate(invalid="ignore"):
+            if self.classes is None:
+                return np.asarray(self.model.predict(x), dtype=np.float64)
+            return _spread_out(np.asarray(self.model.predict_proba(x)), self.model.classes_, self.classes)
 
 
 class Averaged:

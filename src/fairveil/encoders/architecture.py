@@ -147,7 +147,8 @@ def build_encoder(architecture: Architecture, signature: Signature, members: int
     if signature.release not in ("sampled", "probabilities"):
         raise ValueError("it does not specify how rows are released")
     check_architecture(architecture, signature)
-    return architecture.build(signature, members)
+    with torch.random.fork_rng(devices=[]):  # torch's layers draw first weights from the caller's global generator
+        return architecture.build(signature, members)
 
 
 def check_architecture(architecture: Architecture, signature: Signature, distortion: Distortion | None = None) -> None:

@@ -15,7 +15,7 @@ from fairveil.data.images import EncodedImages, rows_at_once, unpack
 from fairveil.data.schema import Schema
 from fairveil.data.sensitive import Sensitive
 from fairveil.data.table_codec import EncodedRows, HandleUnknown
-from fairveil.encoders import Encoder, Signature, load_encoder, read_architecture
+from fairveil.encoders import Encoder, Signature, build_encoder, load_encoder, read_architecture
 from fairveil.objectives.released import ReleasedBatch
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _refuse_contradictions(schema: AnySchema, sensitive: Sensitive, manifest: di
 
 def take_member(encoder: Encoder, member: int) -> Encoder:
     """One member of a batched encoder, frozen, on the CPU."""
-    single = encoder.architecture.build(encoder.signature, 1)
+    single = build_encoder(encoder.architecture, encoder.signature)
     weights = {name: p.detach().cpu() for name, p in encoder.named_parameters()}
     single.load_state_dict({n: w if encoder.is_shared(n) else w[member : member + 1] for n, w in weights.items()})
     return single.requires_grad_(False).eval()

@@ -224,8 +224,8 @@ class TransportEncoder(Encoder):
 
     def initialise(self, generators: Sequence[torch.Generator]) -> None:
         """A fresh mover, and gates that treat all rows alike."""
+        initialise(self.gate, generators, last_scale=0.1)  # first, so that a member's gate is the same alone
         self.mover.columns.initialise(generators[0])
-        initialise(self.gate, generators, last_scale=0.1)
 
     def warm_start(self, start: WarmStart) -> None:
         """Match the groups, train the mover on the pairs, and open the gates as far as each budget allows."""
