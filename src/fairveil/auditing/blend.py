@@ -8,7 +8,7 @@ from fairveil.auditing.model import Array, loss_of
 from fairveil.auditing.protocol import Attempt
 from fairveil.auditing.scoring import Truth
 
-#: The maximum number of attackers in a blend. They are added one at a time; the same one may be added again.
+#: The maximum number of attackers in a blend. They are added one by one, and one attacker can be added repeatedly.
 _MOST_STEPS = 12
 #: The smallest probability that enters a logarithm.
 _LEAST = 1e-6

@@ -51,7 +51,7 @@ _MOST_CODES, _CODED_BINS = 64, 8
 _MOST_LEVELS, _ROWS_OF_A_LEVEL = 4096, 3
 #: Periods of the row position, and number of steps over it.
 _PERIODS, _STEPS = range(2, 11), 8
-#: A sign that fewer rows have is no class of its own.
+#: Signs that occur in fewer rows are not separate classes.
 _RARE = 0.02
 #: A text column is numeric if at least this share of its values parse as numbers.
 _NUMERIC = 0.95

@@ -11,9 +11,9 @@ ENGINES = ("local", "ray")
 
 
 def check_engine(name: str) -> None:
-    """Raise if there is no such engine, or if it is not installed."""
+    """Raise InputError if the engine is unknown or not installed."""
     if name not in ENGINES:
-        raise InputError(f"There is no engine {name!r}. Engines: {', '.join(ENGINES)}.")
+        raise InputError(f"Unknown engine {name!r}. Use one of: {', '.join(ENGINES)}.")
     if name == "ray":
         require_ray()
 

@@ -46,7 +46,7 @@ class _Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether there is no result."""
+        """Whether the task has not returned a result."""
         return bool(self.problems or self.own or self.store or self.internal)
 
 
