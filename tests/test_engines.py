@@ -105,7 +105,7 @@ def test_without_an_engine_everything_runs_here():
     assert HERE.group(lambda a, rank, size: (a, rank, size), ("x",), 1) == [("x", 0, 1)]
     with pytest.raises(ValueError, match="cluster"):
         HERE.group(print, (), 2)
-    with pytest.raises(fv.InputError, match="no engine 'spark'"), started("spark"):
+    with pytest.raises(fv.InputError, match="Unknown engine 'spark'"), started("spark"):
         pass
 
 

@@ -46,7 +46,7 @@ def test_a_folder_named_ray_is_not_ray(tmp_path, monkeypatch):
 
 
 def test_an_unknown_engine_is_refused(place):
-    with pytest.raises(InputError, match="no engine 'spark'"):
+    with pytest.raises(InputError, match="Unknown engine 'spark'"):
         release_file(place / "people.csv", place / "sex.veil", place / "out", Options(engine="spark"))
 
 

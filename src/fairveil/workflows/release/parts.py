@@ -255,7 +255,7 @@ def summarise(checked: Iterable[Checked], files: int, layout: Layout) -> Summary
 def _rows_by_file(
     part: Location, start: int, rows: int, files: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """The first row and the number of rows of each input file; None unless parts hold consecutive rows without repeats."""
+    """The first row and the number of rows of each input file; None unless its rows are consecutive and distinct."""
     places = np.sort(places_of(part))
     file, row = file_and_row(places)
     if len(places) != rows or (rows and places[0] != start) or (rows and int(file[-1]) >= files):
